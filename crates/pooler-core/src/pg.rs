@@ -1,7 +1,7 @@
-//! PostgreSQL: what a pooler has to know about the two conversations it stands between.
+//! PostgreSQL: pooling rules for the two conversations of a client and a server.
 //!
-//! Nothing here owns a socket, a timer or a thread. [`link`] is the heart: bytes of one side go in,
-//! bytes for the other side and a decision come out.
+//! Nothing here owns a socket, a timer or a thread. The central module is [`link`]: its input is
+//! bytes of one side, its output bytes for the other side and a decision.
 
 pub mod client;
 pub mod dial;

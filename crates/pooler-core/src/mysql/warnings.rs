@@ -1,5 +1,5 @@
-//! Warnings and errors of a client's last statement, for a client whose server connection has been
-//! given away: the server cannot be asked any more.
+//! Warnings and errors of a client's last statement, kept for a client that no longer has the
+//! server connection from which they could be queried.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/show-warnings.html>
@@ -9,14 +9,14 @@ use wire::mysql::lenenc::PacketReader;
 use wire::mysql::packet::{ColumnKind, ResultColumn};
 use wire::mysql::sql::RowLimit;
 
-/// Bytes of messages that are kept. Servers keep 64 messages unless they are told otherwise; a
-/// message has at most 512 bytes.
+/// Maximum bytes of messages that are kept. Servers keep 64 messages by default; a message has at
+/// most 512 bytes.
 pub(super) const WARNING_BYTES_MAX: usize = 64 * 1024;
 
-/// Messages that are kept, however short they are.
+/// Maximum messages that are kept, however short they are.
 const WARNINGS_MAX: usize = 1_024;
 
-/// The level of what made a statement fail.
+/// Level of an error.
 const ERROR: &[u8] = b"Error";
 
 /// Warning of a server about a statement.
@@ -24,9 +24,9 @@ const ERROR: &[u8] = b"Error";
 struct ServerWarning {
     /// `Note`, `Warning` or `Error`.
     level: Box<[u8]>,
-    /// MySQL's number of it, in digits.
+    /// MySQL's number of the warning, in digits.
     code: Box<[u8]>,
-    /// A sentence, in the client's character set.
+    /// Message, in the client's character set.
     message: Box<[u8]>,
 }
 
@@ -49,7 +49,7 @@ impl ServerWarnings {
         warnings
     }
 
-    /// A row of the answer to `SHOW WARNINGS`. One that is none changes nothing.
+    /// Adds a row of the reply to `SHOW WARNINGS`. A malformed row changes nothing.
     pub(crate) fn row(&mut self, row: &[u8]) {
         let mut reader = PacketReader::new(row);
         let mut next = || reader.lenenc_bytes();
@@ -69,18 +69,18 @@ impl ServerWarnings {
         }
     }
 
-    /// Returns how many there were, errors among them.
+    /// Returns the number of warnings, including errors.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns how many errors there were.
+    /// Returns the number of errors.
     pub(crate) fn errors(&self) -> u64 {
         self.errors
     }
 }
 
-/// Appends a result: `put_result`, or the same in the binary protocol.
+/// Function that appends a result: `put_result`, or its counterpart in the binary protocol.
 pub(crate) type PutResult = fn(
     &mut Vec<u8>,
     &mut u8,
@@ -90,7 +90,7 @@ pub(crate) type PutResult = fn(
     StatusFlags,
 );
 
-/// Appends the answer to `SHOW WARNINGS`, or to `SHOW ERRORS`.
+/// Appends the reply to `SHOW WARNINGS`, or to `SHOW ERRORS`.
 pub(crate) fn put(
     warnings: Option<&ServerWarnings>,
     (errors_only, limit): (bool, RowLimit),
@@ -130,7 +130,7 @@ mod tests {
         row
     }
 
-    /// The rows of an answer in which definitions have no end of their own.
+    /// Adds the rows of a reply whose definitions have no end marker.
     fn answer(
         warnings: Option<&ServerWarnings>,
         errors_only: bool,

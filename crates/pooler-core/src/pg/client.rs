@@ -1,4 +1,4 @@
-//! A client's session, as far as the protocol goes: what it may send next, and what it believes.
+//! A client's session in the protocol: what it may send next, and the state that it assumes.
 
 use std::sync::Arc;
 
@@ -17,26 +17,27 @@ pub use crate::link::ClientId;
 pub struct PgClientSetup {
     /// Client.
     pub id: ClientId,
-    /// When its server connection may be somebody else's.
+    /// Pool mode: when its server connection may serve another client.
     pub mode: PoolMode,
-    /// Trust in what its texts leave behind.
+    /// Verification of the state that its texts leave behind.
     pub verify: VerifyMode,
-    /// True if its tenant may only read: texts that ask for more are refused.
+    /// True if its tenant is read-only: texts that do more are refused.
     pub read_only: bool,
-    /// Settings that the client asked for as it started. Names that are no settings are left out.
+    /// Settings that the client requested at its start. Parameters that are not settings are left
+    /// out.
     pub settings: PgSettings,
-    /// Settings that the tenant demands whatever the client wants.
+    /// Settings that the tenant enforces.
     pub forced: Arc<PgSettings>,
-    /// The parameters that it was told as it logged in.
+    /// Parameters that were reported to the client at its login.
     pub seen: Arc<ReportedParameters>,
 }
 
-/// A message of which a part has been taken.
+/// A message of which a part was processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PgPartialMessage {
-    /// Bytes to come.
+    /// Remaining bytes.
     pub(crate) left: usize,
-    /// True if they go to the other side.
+    /// True if they are forwarded to the other side.
     pub(crate) pass: bool,
 }
 
@@ -47,31 +48,31 @@ pub struct PgClientSession {
     pub(crate) mode: PoolMode,
     pub(crate) verify: VerifyMode,
     pub(crate) read_only: bool,
-    /// Marks code in a sandbox: texts that show passwords are refused.
+    /// True for code in a sandbox: texts that show passwords are refused.
     pub(crate) is_sandbox: bool,
-    /// It has read a sequence's value of its session before.
+    /// True if it has read the value of a sequence in its session before.
     pub(crate) reads_sequences: bool,
-    /// What it listens to; none if it never did.
+    /// Channels that it listens to; `None` if it never did.
     pub(crate) listening: Option<Box<ClientChannels>>,
     pub(crate) body: PgPartialMessage,
-    /// Nothing more is sent to the server before it is known whether the last request copies, or
-    /// what it forgot.
+    /// True if nothing more may be sent to the server before it is known whether the last request
+    /// copies, or which settings it reset.
     pub(crate) barrier: bool,
     pub(crate) attached: bool,
-    /// What the last `ReadyForQuery` said that it was given.
+    /// Transaction status of the last `ReadyForQuery` that it received.
     pub(crate) status: TransactionStatus,
     pub(crate) statements: PgClientStatements,
-    /// What it wants its session to be.
+    /// Settings that it wants for its session.
     pub(crate) wanted: Arc<PgSettings>,
-    /// What `RESET` brings back.
+    /// Settings that `RESET` restores.
     pub(crate) startup: Arc<PgSettings>,
     pub(crate) forced: Arc<PgSettings>,
-    /// Parameters that the client was told.
+    /// Parameters that were reported to the client.
     pub(crate) seen: Arc<ReportedParameters>,
 }
 
 impl PgClientSession {
-    /// A client that has logged in and has no server connection.
+    /// Creates the session of a client that has logged in and has no server connection.
     pub fn new(setup: PgClientSetup) -> PgClientSession {
         let startup = Arc::new(setup.settings.overlaid(&setup.forced));
         PgClientSession {
@@ -94,7 +95,7 @@ impl PgClientSession {
         }
     }
 
-    /// Has `known` keep what it starts with: other clients may start with the same.
+    /// Shares its start settings with other clients by `known`.
     pub fn share_startup(&mut self, known: impl FnOnce(Arc<PgSettings>) -> Arc<PgSettings>) {
         if Arc::ptr_eq(&self.wanted, &self.startup) {
             self.wanted = known(std::mem::take(&mut self.startup));
@@ -102,17 +103,17 @@ impl PgClientSession {
         }
     }
 
-    /// Returns how it calls itself, for those who look at it.
+    /// Returns its application name, for views.
     pub fn application_name(&self) -> Option<&str> {
         self.wanted.value("application_name").filter(|name| !name.is_empty())
     }
 
-    /// Notes that it is code in a sandbox, before anything of it is taken.
+    /// Marks it as code in a sandbox, before any of its input is processed.
     pub fn confine(&mut self) {
         self.is_sandbox = true;
     }
 
-    /// Returns who it is.
+    /// Returns its id.
     pub fn id(&self) -> ClientId {
         self.id
     }
@@ -122,76 +123,77 @@ impl PgClientSession {
         self.attached
     }
 
-    /// The state of its transaction as it was last told.
+    /// Returns the transaction status that was last sent to it.
     pub fn status(&self) -> TransactionStatus {
         self.status
     }
 
-    /// The settings that it wants; a server connection that has them needs no change.
+    /// Returns the settings that it wants; a server connection with the same ones needs no change.
     pub fn settings(&self) -> &Arc<PgSettings> {
         &self.wanted
     }
 
-    /// Returns how many statements it has prepared by name.
+    /// Returns the number of its named statements.
     pub fn statement_count(&self) -> usize {
         self.statements.len()
     }
 
-    /// Returns whether a message of it has begun and not ended, of which a part was sent already.
+    /// Returns whether a message of it is incomplete, of which a part was forwarded already.
     pub fn is_in_message(&self) -> bool {
         self.body.left > 0
     }
 
-    /// The channels that the relay's listener has to hear before this client's bytes are presented
-    /// again; then [`PgClientSession::channels_confirmed`] is due.
+    /// Returns the channels that the relay must subscribe to before this client's input is
+    /// presented again; then [`PgClientSession::channels_confirmed`] must be called.
     pub fn wanted_channels(&self) -> &[Box<str>] {
         self.listening.as_ref().map_or(&[], |listening| listening.wanted())
     }
 
-    /// The relay's listener hears the channels that were wanted.
+    /// Records that the relay has subscribed to the wanted channels.
     pub fn channels_confirmed(&mut self) {
         if let Some(listening) = &mut self.listening {
             listening.heard();
         }
     }
 
-    /// The channels whose notifications it is to get.
+    /// Returns the channels whose notifications it receives.
     pub fn channels(&self) -> &[Box<str>] {
         self.listening.as_ref().map_or(&[], |listening| listening.active())
     }
 
-    /// Returns whether the relay's listener has to hear a channel for it.
+    /// Returns whether it needs the relay's subscription to a channel.
     pub fn needs_channel(&self, channel: &str) -> bool {
         self.listening.as_ref().is_some_and(|listening| listening.needs(channel))
     }
 
-    /// Counts changes of [`PgClientSession::channels`] and [`PgClientSession::needs_channel`].
+    /// Returns a counter of changes of [`PgClientSession::channels`] and
+    /// [`PgClientSession::needs_channel`].
     pub fn channels_version(&self) -> u32 {
         self.listening.as_ref().map_or(0, |listening| listening.version())
     }
 
-    /// Returns what it asked for as it started, and what its tenant demands.
+    /// Returns the settings that it requested at its start, with those that its tenant enforces.
     pub fn requested(&self) -> &PgSettings {
         &self.startup
     }
 
-    /// Parameters that the client was told.
+    /// Returns the parameters that were reported to the client.
     pub fn seen(&self) -> &ReportedParameters {
         &self.seen
     }
 
-    /// Statements that the client has prepared: name, text and types. None when it cannot go on in
-    /// another process, because it listens or did.
+    /// Returns the client's prepared statements: name, text and types. `None` if it cannot continue
+    /// in another process, because it listens or has listened.
     pub fn statements(&self) -> Option<impl Iterator<Item = (&[u8], &[u8], &[u8])>> {
         self.listening.is_none().then(|| self.statements.iter())
     }
 
-    /// Gives a session that began in another process the settings that it had there.
+    /// Restores the settings of a session that began in another process.
     pub fn restore_settings(&mut self, wanted: PgSettings) {
         self.wanted = Arc::new(wanted);
     }
 
-    /// Gives a session a statement that it has prepared in another process.
+    /// Restores a statement that was prepared in another process.
     pub fn restore_statement(
         &mut self,
         shared: &mut PgLinkContext,
@@ -210,7 +212,7 @@ impl PgClientSession {
         };
     }
 
-    /// Notes that its server connection is lost. Only a client without a transaction can go on.
+    /// Records the loss of its server connection. Only a client without a transaction can continue.
     pub fn server_lost(&mut self) {
         self.attached = false;
         self.barrier = false;

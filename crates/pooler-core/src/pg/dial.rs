@@ -1,9 +1,10 @@
-//! Our way into a server: from the connected socket to its first `ReadyForQuery`, or to the end of
-//! a cancel request.
+//! The pooler's login at a server: from the connected socket to its first `ReadyForQuery`, or to
+//! the end of a cancel request.
 //!
-//! Pure, like [`login`](super::login). The server may be hostile or somebody in between: it is
-//! told a password as it is only where it is known who reads it, does not choose how much we hash
-//! beyond a bound, and whatever it says before encryption is not believed.
+//! Pure, like [`login`](super::login). The server may be hostile, or an attacker may intercept the
+//! connection: a cleartext password is sent only where the recipient is known, the amount of
+//! hashing that the server requests is bounded, and unencrypted messages of a server that offers
+//! TLS are not trusted.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-START-UP>
@@ -27,46 +28,45 @@ pub use credentials::{PgCredentials, PgCredentialsError};
 
 mod credentials;
 
-/// The longest message of a server that is read while logging in.
+/// Maximum length of a server's message during a login.
 const MESSAGE_BYTES_MAX: usize = 65_536;
 
-/// Bytes that a server may send until it is ready.
+/// Maximum bytes that a server may send until it is ready.
 const GREETING_BYTES_MAX: usize = 1 << 20;
 
-/// Keys for cancelling, by protocol version 3.2.
+/// Lengths of cancel keys, by protocol version 3.2.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 4..=256;
 
-/// Demand for encryption. Whose certificate is trusted is decided in the handshake.
+/// Demand for encryption. The handshake decides which certificates are trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsRequest {
-    /// Not at all. Always so over Unix sockets.
+    /// Never. Always the case over Unix sockets.
     Never,
     /// If the server offers it.
     IfOffered,
-    /// Or there is no connection.
+    /// Required; otherwise the connection fails.
     Must,
 }
 
-/// Knowledge of who answers at a server's address before it has proved anything, and so whether
-/// it may see a password as it is.
+/// Knowledge about the peer at a server's address before it has proved anything, which decides
+/// whether a cleartext password may be sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerAssurance {
-    /// A Unix socket: nobody is in between.
+    /// A Unix socket: the connection cannot be intercepted.
     Private,
-    /// The handshake of TLS finds out whether it is the server.
+    /// The TLS handshake verifies that the peer is the server.
     Verified,
-    /// Nobody vouches for the key that it shows, and the operator believes it
-    /// (`trust_server_key`).
+    /// The peer's key is not verified, but the operator trusts it (`trust_server_key`).
     Trusted,
-    /// Somebody in between could answer in its place, with TLS as well.
+    /// An attacker on the path could answer instead of the server, with TLS as well.
     Unknown,
 }
 
 impl ServerAssurance {
-    /// Lets a password be shown as it is, or says what would have to be set for that.
+    /// Allows a cleartext password, or returns the setting that would allow it.
     ///
     /// # Errors
-    /// When it could be read by somebody else.
+    /// If another party could read it.
     pub fn show_password(self, is_encrypted: bool) -> Result<(), UnverifiedPeer> {
         match (self, is_encrypted) {
             (ServerAssurance::Private, _)
@@ -80,11 +80,12 @@ impl ServerAssurance {
     }
 }
 
-/// What helps where the server's key is not known.
+/// Remedy if the server's key is not known.
 pub(crate) const VERIFY_OR_TRUST: &str =
     "`tls = \"verify-full\"`, or else `trust_server_key = true`,";
 
-/// Error of a login whose password an unknown party would read. It names the setting to change.
+/// Error of a login whose cleartext password an unknown party could read. It names the setting to
+/// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the server asks for the password itself, and could be anybody: {0} is missing in its table of \
@@ -92,19 +93,19 @@ pub(crate) const VERIFY_OR_TRUST: &str =
 )]
 pub struct UnverifiedPeer(pub(crate) &'static str);
 
-/// A way in which a server of PostgreSQL asks who we are.
+/// Method by which a PostgreSQL server authenticates the pooler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ServerAuth {
-    /// SCRAM-SHA-256, bound to the certificate where that is possible.
+    /// SCRAM-SHA-256, bound to the certificate if possible.
     #[serde(rename = "scram-sha-256")]
     ScramSha256,
-    /// A hash of the password and of a salt.
+    /// A hash of the password and a salt.
     #[serde(rename = "md5")]
     Md5,
-    /// The password as it is.
+    /// The cleartext password.
     #[serde(rename = "password")]
     Password,
-    /// No proof: it trusts us, or takes our certificate.
+    /// None: the server trusts the pooler, or accepts its certificate.
     #[serde(rename = "none")]
     None,
 }
@@ -120,19 +121,19 @@ impl fmt::Display for ServerAuth {
     }
 }
 
-/// Proofs that a server may ask for. Whoever stands at its address gets them, and can try
+/// Proofs that a server may request. An attacker at its address receives them, and can test
 /// passwords against them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LoginRules {
-    /// The methods; all of them when empty.
+    /// The methods; all if empty.
     pub methods: Vec<ServerAuth>,
-    /// Iterations of SCRAM, at least, where nobody knows who asks.
+    /// Minimum iterations of SCRAM where the server is not verified.
     pub scram_iterations_min: u32,
 }
 
 impl Default for LoginRules {
     fn default() -> LoginRules {
-        // What servers have unless somebody sets `scram_iterations`.
+        // The default of servers without `scram_iterations`.
         LoginRules { methods: Vec::new(), scram_iterations_min: ITERATIONS_DEFAULT }
     }
 }
@@ -151,26 +152,26 @@ impl LoginRules {
 pub struct PgDialParams {
     /// The role.
     pub user: String,
-    /// The database; none for physical replication.
+    /// The database; `None` for physical replication.
     pub database: Option<String>,
-    /// Credentials by which the role proves who it is.
+    /// Credentials of the role.
     pub credentials: Arc<PgCredentials>,
     /// Other startup parameters: settings and `replication`.
     pub parameters: Vec<(String, String)>,
     /// Encryption.
     pub tls: TlsRequest,
-    /// Rule on who may see the password.
+    /// Rule on where the password may be sent.
     pub assurance: ServerAssurance,
-    /// Proofs that the server may ask for.
+    /// Proofs that the server may request.
     pub rules: LoginRules,
-    /// [`ProtocolVersion::V3_0`], which everybody speaks, or [`ProtocolVersion::V3_2`] for long
-    /// keys; servers since PostgreSQL 9.3 that do not know it say so and go on with 3.0.
+    /// [`ProtocolVersion::V3_0`], which all servers support, or [`ProtocolVersion::V3_2`] for long
+    /// keys; servers since PostgreSQL 9.3 that do not support it negotiate 3.0.
     pub version: ProtocolVersion,
 }
 
 impl PgDialParams {
-    /// Lets SCRAM go on. Keys that are of one salt and one number of iterations prove nothing to
-    /// who asks for others.
+    /// Checks the iterations that a server requests for SCRAM. Derived keys have one salt and one
+    /// number of iterations, so they prove nothing to a server that requests others.
     fn check_iterations(&self, iterations: u32) -> Result<(), PgDialError> {
         let is_known =
             matches!(self.assurance, ServerAssurance::Private | ServerAssurance::Verified);
@@ -182,46 +183,46 @@ impl PgDialParams {
     }
 }
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Debug)]
 enum PgDialPurpose {
     LogIn(Box<PgDialParams>),
     Cancel { pid: u32, key: Vec<u8> },
 }
 
-/// Why a server does not let us in.
+/// Why a login at a server failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PgDialError {
-    /// It says so.
+    /// The server refused it.
     #[error("{message}")]
     Refused {
         /// SQLSTATE.
         code: String,
-        /// Sentence.
+        /// Message.
         message: String,
     },
-    /// It has no TLS, and there has to be.
+    /// The server has no TLS, which is required.
     #[error("the server does not offer TLS")]
     NoTls,
-    /// It speaks something else, or somebody is in between.
+    /// Another protocol, or an attacker on the path.
     #[error("the server violates the protocol: {0}")]
     Protocol(&'static str),
-    /// The proof of the password fails; the server may not be who it says.
+    /// The proof of the password fails; the server may be an impostor.
     #[error("log in by SCRAM")]
     Scram(#[from] ScramError),
-    /// It asks for something that we cannot or will not give.
+    /// The server requests something that is not supported.
     #[error("the server asks for {0}, which Cove does not support")]
     Unsupported(&'static str),
-    /// There is nothing to answer with.
+    /// There are no suitable credentials.
     #[error(transparent)]
     Credentials(#[from] PgCredentialsError),
-    /// It asks for the password itself, and is not known.
+    /// An unverified server requests the password itself.
     #[error(transparent)]
     Unverified(#[from] UnverifiedPeer),
-    /// A proof is asked for that the operator does not let the server have.
+    /// The server requests a proof that the operator does not permit.
     #[error("the server asks for `{0}`, which `require_auth` of its table does not permit")]
     Method(ServerAuth),
-    /// The proof that it asks for is guessed fast, and nobody knows who asks.
+    /// The requested proof allows fast guessing, and the server is not verified.
     #[error(
         "the server asks for SCRAM of {0} iterations, which is less than `scram_iterations_min` of \
          its table allows without TLS that verifies it"
@@ -230,7 +231,7 @@ pub enum PgDialError {
 }
 
 impl PgDialError {
-    /// SQLSTATE for a client that waits for this connection.
+    /// Returns the SQLSTATE for a client that waits for this connection.
     #[must_use]
     pub fn code(&self) -> &str {
         match self {
@@ -245,10 +246,10 @@ impl PgDialError {
         }
     }
 
-    /// Stage that the login reached.
+    /// Returns the stage that the login reached.
     pub fn stage(&self) -> FailureStage {
         match self {
-            // `cannot_connect_now`: it starts, recovers or stops.
+            // `cannot_connect_now`: it is starting, recovering or stopping.
             PgDialError::Refused { code, .. } if code == "57P03" => FailureStage::Connect,
             PgDialError::Refused { .. } => FailureStage::Refused,
             PgDialError::Scram(_)
@@ -265,29 +266,29 @@ impl PgDialError {
 /// Greeting in which a server describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgServerGreeting {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Cancels what that process does; empty when the server gives none.
+    /// Key that cancels this process's statements; empty if the server sends none.
     pub key: Vec<u8>,
-    /// Parameters that it reports, in its order.
+    /// Parameters that it reports, in their order.
     pub parameters: Vec<(String, String)>,
-    /// The version that both speak.
+    /// The negotiated version.
     pub version: ProtocolVersion,
     /// True if the connection is encrypted; a cancel request for it must be as well.
     pub is_encrypted: bool,
 }
 
-/// Next step of a login. First, what is in `out` is sent.
+/// Next step of a login. The content of `out` must be sent first.
 #[derive(Debug)]
 pub enum PgDialNext {
     /// Present more bytes.
     More,
-    /// Shake hands; then call [`PgDial::tls_started`].
+    /// Perform the TLS handshake; then call [`PgDial::tls_started`].
     StartTls,
     /// Logged in and idle.
     Ready(Box<PgServerGreeting>),
-    /// The cancel request is in `out`. Once it is sent, wait for the server to close: by then the
-    /// signal was sent.
+    /// The cancel request is in `out`. Once it is sent, wait for the server to close the
+    /// connection: by then it has sent the signal.
     Cancelled,
     /// Close.
     Fail(PgDialError),
@@ -297,20 +298,20 @@ pub enum PgDialNext {
 #[derive(Debug)]
 #[must_use]
 pub struct PgDialStep {
-    /// Bytes of the input that are done with.
+    /// Bytes of the input that were processed.
     pub consumed: usize,
     /// Next step.
     pub next: PgDialNext,
 }
 
-/// A connection to a server that is being made.
+/// A connection to a server that is being opened.
 #[derive(Debug)]
 pub struct PgDial {
     errand: PgDialPurpose,
     tls: TlsRequest,
     nonce: [u8; NONCE_BYTES],
     is_encrypted: bool,
-    /// The hash of the server's certificate, for binding SCRAM to the channel.
+    /// Hash of the server's certificate, for SCRAM's channel binding.
     end_point: Option<Vec<u8>>,
     received: usize,
     greeting: PgServerGreeting,
@@ -319,25 +320,25 @@ pub struct PgDial {
 
 #[derive(Debug)]
 enum PgDialState {
-    /// A byte: whether there is TLS.
+    /// Waits for the byte that says whether there is TLS.
     TlsAnswer,
-    /// The end of a handshake.
+    /// Waits for the end of a handshake.
     Handshake,
-    /// How to prove who we are, or that there is nothing to prove.
+    /// Waits for the authentication request.
     Challenge,
-    /// The SCRAM challenge.
+    /// Waits for the SCRAM challenge.
     ScramChallenge(Box<ScramClient>),
-    /// The server's own proof.
+    /// Waits for the server's own proof.
     ScramFinal(scram::ExpectedSignature),
-    /// `AuthenticationOk`.
+    /// Waits for `AuthenticationOk`.
     Verdict,
-    /// Parameters, a key, `ReadyForQuery`.
+    /// Waits for parameters, a key, `ReadyForQuery`.
     Greeting,
-    /// Nothing any more.
+    /// Finished.
     Over,
 }
 
-/// What a message led to.
+/// Consequence of a message.
 enum PgDialFlow {
     Go(PgDialState),
     Stay,
@@ -345,14 +346,15 @@ enum PgDialFlow {
 }
 
 impl PgDial {
-    /// To log in. `nonce` is random and never used twice.
+    /// Creates a login. `nonce` is random and never used twice.
     #[must_use]
     pub fn new(params: PgDialParams, nonce: [u8; NONCE_BYTES]) -> PgDial {
         let (tls, version) = (params.tls, params.version);
         PgDial::of(PgDialPurpose::LogIn(Box::new(params)), tls, version, nonce)
     }
 
-    /// To cancel what a process of the server does, encrypted as the connection of that process is.
+    /// Creates a cancel request for a process of the server, encrypted like that process's
+    /// connection.
     #[must_use]
     pub fn cancel(pid: u32, key: Vec<u8>, tls: TlsRequest) -> PgDial {
         PgDial::of(PgDialPurpose::Cancel { pid, key }, tls, ProtocolVersion::V3_0, [0; NONCE_BYTES])
@@ -370,7 +372,7 @@ impl PgDial {
         PgDial { errand, tls, nonce, is_encrypted: false, end_point, received: 0, greeting, state }
     }
 
-    /// Begins, once connected.
+    /// Starts, once connected.
     pub fn start(&mut self, out: &mut Vec<u8>) -> PgDialNext {
         if self.tls == TlsRequest::Never {
             return self.begin(out);
@@ -380,7 +382,7 @@ impl PgDial {
         PgDialNext::More
     }
 
-    /// Takes what the server has sent and was not consumed before.
+    /// Processes input from the server that was not consumed before.
     pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> PgDialStep {
         let mut consumed = 0;
         loop {
@@ -401,7 +403,7 @@ impl PgDial {
         }
     }
 
-    /// Continues behind TLS. `end_point` is the hash of the server's certificate by
+    /// Continues after the TLS handshake. `end_point` is the hash of the server's certificate by
     /// `tls-server-end-point`, if its signature has one.
     pub fn tls_started(&mut self, end_point: Option<Vec<u8>>, out: &mut Vec<u8>) -> PgDialNext {
         self.is_encrypted = true;
@@ -439,14 +441,14 @@ impl PgDial {
                 self.state = PgDialState::Handshake;
                 Ok((1, Some(PgDialNext::StartTls)))
             }
-            // Whoever is in between could have put more there, to be taken for the server's after
-            // the handshake (CVE-2021-23222).
+            // An attacker on the path could have inserted the data, to pass it as the server's
+            // after the handshake (CVE-2021-23222).
             ([b'S', ..], _) => Err(PgDialError::Protocol("data follows its offer of TLS")),
             ([b'N', ..], TlsRequest::Must) => Err(PgDialError::NoTls),
             ([b'N', ..], TlsRequest::IfOffered | TlsRequest::Never) => {
                 Ok((1, Some(self.begin(out))))
             }
-            // An error here is nobody's: it was not encrypted (CVE-2024-10977).
+            // An unencrypted error cannot be attributed to the server (CVE-2024-10977).
             ([_, ..], _) => Err(PgDialError::Protocol("no answer to the request for TLS")),
         }
     }
@@ -498,14 +500,14 @@ impl PgDial {
         }
     }
 
-    /// The server speaks less than we asked for.
+    /// Handles a server that supports only an older version.
     fn negotiated(&mut self, body: &[u8]) -> Result<PgDialFlow, PgDialError> {
         let bad = PgDialError::Protocol("a version that was not asked for");
         let (PgDialState::Challenge, Some((code, rest))) = (&self.state, body.split_first_chunk())
         else {
             return Err(bad);
         };
-        // Servers before PostgreSQL 18 name the minor version alone.
+        // Servers before PostgreSQL 18 send only the minor version.
         let code = u32::from_be_bytes(*code);
         let offered = match ProtocolVersion::from_code(code) {
             ProtocolVersion { major: 0, minor } => ProtocolVersion { major: 3, minor },
@@ -568,18 +570,19 @@ impl PgDial {
                 Ok(PgDialFlow::Go(PgDialState::Verdict))
             }
             (2 | 7 | 8 | 9, PgDialState::Challenge) => Err(PgDialError::Unsupported("Kerberos")),
-            // Among them `AuthenticationOk` in the middle of SCRAM: from somebody who does not
-            // know the secret and would like to be taken for the server.
+            // Includes `AuthenticationOk` in the middle of SCRAM, from an impostor that does not
+            // know the secret.
             _ => Err(malformed),
         }
     }
 
-    /// Begins an exchange by the best of the offered mechanisms.
+    /// Starts an exchange by the best of the offered mechanisms.
     fn scram_client(&self, offered: &[u8]) -> Result<ScramClient, PgDialError> {
         let has = |name: &str| offered.split(|byte| *byte == 0).any(|it| it == name.as_bytes());
         let channel = match (&self.end_point, has(scram::MECHANISM_PLUS)) {
             (Some(hash), true) => ChannelBinding::EndPoint(hash),
-            // We could bind: a server that could as well learns that its offer did not arrive.
+            // The pooler could bind: a server that could as well learns that its offer did not
+            // arrive.
             (Some(_), false) => ChannelBinding::NotOffered,
             (None, _) => ChannelBinding::Unbound,
         };

@@ -1,21 +1,21 @@
-//! What a server connection is suspected to have kept, from the texts that ran on it: whether it
-//! may be given to somebody else, has to be asked first, or belongs to its client for now.
+//! Session state that a server connection may have kept from the texts that ran on it: whether the
+//! connection may serve another client, must be probed first, or is pinned to its client.
 //!
-//! Pure, and told everything by its caller. The order matters: [`SessionDirt::saw_text`] for a text
-//! when its first reply comes (not when it is sent: a reply before that is another text's), then
+//! Pure; the caller provides all events. Their order matters: [`SessionDirt::saw_text`] for a text
+//! when its first reply arrives (not when it is sent: a reply before that is another text's), then
 //! its tags and errors, then [`SessionDirt::ready`]. Outside of a transaction
-//! [`SessionDirt::verdict`] says what is next; after [`ReleaseVerdict::Probe`] the caller calls
+//! [`SessionDirt::verdict`] returns the next step; after [`ReleaseVerdict::Probe`] the caller calls
 //! [`SessionDirt::asked`] and, with the answer, [`SessionDirt::answered`].
 //!
-//! What SQL cannot undo by itself and no words tell is found by sampling: [`LessonTable`].
+//! State that neither SQL can undo nor the text reveals is found by sampling: [`LessonTable`].
 //!
-//! Two things no question finds, and they are the reason for two rules. The server shows settings
-//! of no module (`app.user`) to nobody who does not name them: after code that is not in the text,
-//! [`SessionDirt::has_hidden_settings`] asks for a `RESET ALL` before *another* client comes. It
-//! costs the server as much as an empty query. And there is no way back from `LOAD`, from a seed,
-//! and from a connection of dblink: such a server connection stays with its client, and is closed
-//! when that leaves. Connections of dblink can be asked for where the database has its functions,
-//! by a question of its own: [`SessionDirt::connections_found`].
+//! Two kinds of state cannot be found by probes, which leads to two rules. The server shows custom
+//! settings (`app.user`) only by name: after code that is not in the text,
+//! [`SessionDirt::has_hidden_settings`] requests a `RESET ALL` before *another* client uses the
+//! connection. It costs the server as much as an empty query. And `LOAD`, a seed, and a connection
+//! of dblink cannot be undone: such a server connection stays with its client, and is closed when
+//! the client leaves. Connections of dblink can be queried where the database has its functions, by
+//! a separate query: [`SessionDirt::connections_found`].
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/sql-discard.html>
@@ -32,57 +32,57 @@ pub(crate) use self::lessons::LessonTable;
 use self::lessons::{CheckLesson, SuspectText};
 use super::probe::{ProbeFindings, ProbeQueries, ProbeTopics};
 
-/// Shapes of texts in one transaction that a finding is put down to; those beyond are checked as
-/// well, and learn nothing from it.
+/// Maximum shapes of texts in one transaction to which a finding is attributed; further ones are
+/// checked as well, without a lesson.
 const LEARNERS_MAX: usize = 4;
 
-/// Changes of settings of one transaction that are kept; beyond, the server is asked.
+/// Maximum changes of settings in one transaction that are kept; beyond it the server is queried.
 const CHANGES_MAX: usize = 64;
 
-/// Settings of no module that texts mentioned, until they are asked for.
+/// Maximum custom settings that texts mentioned and that were not queried yet.
 const MENTIONS_MAX: usize = 32;
 
-/// How much is believed.
+/// Trust in texts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum VerifyPolicy {
-    /// Texts are believed: code that is not in them is taken for harmless. That a pin has ended is
-    /// asked all the same.
+    /// Texts are trusted: code that is not in them counts as harmless. The end of a pin is verified
+    /// all the same.
     Never,
-    /// What the text does not tell is asked: always after what may be anything, by samples after
-    /// functions, procedures and triggers.
+    /// State that the text does not reveal is probed: always after texts with arbitrary effects, by
+    /// samples after functions, procedures and triggers.
     #[default]
     Unknown,
-    /// After every transaction everything is asked.
+    /// Everything is probed after every transaction.
     Always,
 }
 
-/// Why a server connection stays with its client.
+/// Reasons why a server connection stays with its client.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct PinReasons(u16);
 
 impl PinReasons {
-    /// It has temporary tables, or others of a temporary kind.
+    /// It has temporary tables, or other temporary objects.
     pub(crate) const TEMP_TABLE: PinReasons = PinReasons(1);
     /// It holds advisory locks of the session.
     pub(crate) const ADVISORY_LOCK: PinReasons = PinReasons(1 << 1);
     /// It has a cursor `WITH HOLD`.
     pub(crate) const HOLD_CURSOR: PinReasons = PinReasons(1 << 2);
-    /// It has a statement that SQL prepared.
+    /// It has a statement that was prepared by SQL.
     pub(crate) const SQL_PREPARE: PinReasons = PinReasons(1 << 3);
-    /// It acts as somebody else.
+    /// It has another role.
     pub(crate) const ROLE: PinReasons = PinReasons(1 << 4);
-    /// It listens.
+    /// It listens to channels.
     pub(crate) const LISTEN: PinReasons = PinReasons(1 << 5);
-    /// Its search path makes tables temporary that do not say so.
+    /// Its search path makes tables temporary that are not declared so.
     pub(crate) const SEARCH_PATH: PinReasons = PinReasons(1 << 6);
     /// It loaded a library.
     pub(crate) const LOAD: PinReasons = PinReasons(1 << 7);
     /// Its random numbers were seeded.
     pub(crate) const SEED: PinReasons = PinReasons(1 << 8);
-    /// A function left something in it that lasts as long as the session.
+    /// A function left state in it that lasts as long as the session.
     pub(crate) const SESSION_FUNCTION: PinReasons = PinReasons(1 << 9);
 
-    /// Each reason with the name that operators see, and what is asked about it.
+    /// Each reason with the name that operators see, and the topic of its probe.
     pub(crate) const ALL: [(PinReasons, &'static str, ProbeTopics); 10] = [
         (PinReasons::TEMP_TABLE, "temp_table", ProbeTopics::TEMP),
         (PinReasons::ADVISORY_LOCK, "advisory_lock", ProbeTopics::ADVISORY),
@@ -96,11 +96,11 @@ impl PinReasons {
         (PinReasons::SESSION_FUNCTION, "session_function", ProbeTopics::NONE),
     ];
 
-    /// Those that last as long as the server connection does.
+    /// Reasons that last as long as the server connection.
     const FOR_EVER: PinReasons =
         PinReasons(PinReasons::LOAD.0 | PinReasons::SEED.0 | PinReasons::SESSION_FUNCTION.0);
 
-    /// Effects of texts that make them so.
+    /// Effects of texts that set them.
     const LASTING: [(PgEffects, PinReasons); 3] = [
         (PgEffects::LOAD, PinReasons::LOAD),
         (PgEffects::SEED, PinReasons::SEED),
@@ -115,7 +115,7 @@ impl PinReasons {
         self.0 & other.0 == other.0
     }
 
-    /// The names, for those who look on.
+    /// Returns the names, for views.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
         let all = PinReasons::ALL.into_iter();
         all.filter(move |(reason, ..)| self.contains(*reason)).map(|(_, name, _)| name)
@@ -125,104 +125,103 @@ impl PinReasons {
         self.0 = if present { self.0 | other.0 } else { self.0 & !other.0 };
     }
 
-    /// Returns what is asked to know whether they still hold.
+    /// Returns the topics of a probe that verifies them.
     fn topics(self) -> ProbeTopics {
         let all = PinReasons::ALL.into_iter().filter(|(reason, ..)| self.contains(*reason));
         all.fold(ProbeTopics::NONE, |topics, (_, _, topic)| topics | topic)
     }
 }
 
-/// What becomes of a server connection at the end of a transaction.
+/// Use of a server connection at the end of a transaction.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum ReleaseVerdict {
-    /// It may be given to anybody who has its settings, or gets them.
+    /// It may serve any client; settings are changed as needed.
     Clean,
-    /// This is to be asked first.
+    /// It must be probed first.
     Probe(ProbeQueries),
-    /// It stays with its client.
+    /// It is pinned to its client.
     Pinned(PinReasons),
 }
 
-/// What an answer says about settings; both lists are empty when it says nothing.
+/// Settings that an answer reports; both lists are empty if it reports none.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ReportedSettings {
-    /// All settings of the session, in place of what was known of it; but what was known of those
-    /// of no module (with a dot in the name) stays known.
+    /// All settings of the session, which replace the known ones; but known custom settings (with a
+    /// dot in the name) stay known.
     pub all: Option<Vec<(String, String)>>,
     /// Single settings that changed.
     pub changes: Vec<PgSettingChange>,
 }
 
-/// What has to happen when the client leaves, before somebody else may come. A transaction that is
-/// still open was rolled back before.
+/// Cleanup that is required when the client leaves, before another client uses the connection. An
+/// open transaction was rolled back before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum DepartureCleanup {
     /// Nothing.
     Nothing,
     /// `DISCARD ALL`, then [`SessionDirt::discarded`].
     Discard,
-    /// Nothing helps.
+    /// No cleanup is possible.
     Close,
 }
 
-/// What runs in the present transaction, and ends with it in one way or the other.
+/// Effects of the current transaction, which take effect or are undone at its end.
 #[derive(Debug, Default)]
 struct TransactionEffects {
     effects: PgEffects,
     /// Settings that change if it commits.
     changes: Vec<PgSettingChange>,
-    /// Questions about what `effects` alone does not say.
+    /// Queries about effects that `effects` alone does not show.
     questions: ProbeQueries,
-    /// Something ran.
+    /// True if anything ran.
     ran: bool,
-    /// A statement of it failed.
+    /// True if a statement failed.
     failed: bool,
-    /// It can not be told which part of it came to pass.
+    /// True if it is unknown which part of it took effect.
     unclear: bool,
-    /// Code that is not in a text is to be checked.
+    /// True if code that is not in a text must be checked.
     check: bool,
-    /// Settings of no module that such code was told of.
+    /// Custom settings whose names were passed to such code.
     mentions: Vec<String>,
 }
 
-/// What is suspected of one server connection.
+/// Suspected state of one server connection.
 #[derive(Debug, Default)]
 pub(crate) struct SessionDirt {
     verify: VerifyPolicy,
     pins: PinReasons,
     running: TransactionEffects,
-    /// What was done and not asked about yet.
+    /// State that was possibly left and not probed yet.
     suspicion: ProbeQueries,
-    /// Settings of no module that may have been made.
+    /// Custom settings that may have been set.
     mentions: Vec<String>,
-    /// Effects of the texts that were prepared by SQL: what `EXECUTE` may do.
+    /// Effects of the texts that were prepared by SQL: possible effects of `EXECUTE`.
     prepared: PgEffects,
-    /// Shapes of the texts that a finding will be put down to.
+    /// Shapes of the texts to which a finding will be attributed.
     learners: [Option<u64>; LEARNERS_MAX],
     /// The lesson for these, until it is known whether they opened connections of dblink.
     lesson: Option<CheckLesson>,
     /// Settings that changed, until the caller takes them.
     changes: Vec<PgSettingChange>,
-    /// What the outstanding question is about.
+    /// Topics of the outstanding query.
     asking: Option<ProbeQueries>,
-    /// Settings may have been made that nobody can see.
+    /// True if settings may have been set that cannot be queried.
     hidden_settings: bool,
 }
 
 impl SessionDirt {
-    /// How much is believed from now on.
+    /// Sets the trust in texts.
     pub(crate) fn set_verify(&mut self, verify: VerifyPolicy) {
         self.verify = verify;
     }
 
-    /// Why it belongs to its client; updated by [`SessionDirt::answered`] and by the end of
-    /// transactions.
+    /// Returns the pins; updated by [`SessionDirt::answered`] and at the end of transactions.
     pub(crate) fn pins(&self) -> PinReasons {
         self.pins
     }
 
-    /// A text runs. `own_search_path` says that the client chose one. A text that the caller wrote
-    /// anew (`LISTEN`) is passed with the effects it has as it was sent.
+    /// Records a running text. `own_search_path` is true if the client chose a search path. A text
+    /// that the caller rewrote (`LISTEN`) is passed with the effects of the original.
     pub(crate) fn saw_text(
         &mut self,
         lessons: &mut LessonTable,
@@ -237,7 +236,7 @@ impl SessionDirt {
             self.prepared |= effects.without(PgEffects::PREPARE);
         }
         if effects.intersects(PgEffects::EXECUTE) {
-            // Without a text that SQL prepared it is one that the protocol did, or is none.
+            // Without a statement that SQL prepared, it executes one of the protocol, or none.
             effects |= match self.pins.contains(PinReasons::SQL_PREPARE)
                 || self.running.effects.intersects(PgEffects::PREPARE)
             {
@@ -252,17 +251,18 @@ impl SessionDirt {
         self.sample(lessons, effects, look.fingerprint);
     }
 
-    /// A function was called by the message for that: which one, only the server knows.
+    /// Records a function call by the protocol's message; only the server knows which function it
+    /// is.
     pub(crate) fn saw_function_call(&mut self) {
         self.running.ran = true;
         self.running.effects |= PgEffects::FUNCTION;
         self.running.check |= self.verify != VerifyPolicy::Never;
     }
 
-    /// What a text changes of settings.
+    /// Records a text's changes of settings.
     fn settings_of(&mut self, look: &TextAnalysis, effects: PgEffects) {
         let running = &mut self.running;
-        // Part of it may be committed and part of it not: `SET a = 1; COMMIT; SELECT 1/0`.
+        // A part of it may be committed and another one not: `SET a = 1; COMMIT; SELECT 1/0`.
         running.unclear |= effects.contains(PgEffects::MULTI | PgEffects::TRANSACTION);
         let full = running.changes.len() + look.changes.len() > CHANGES_MAX;
         if full {
@@ -278,7 +278,7 @@ impl SessionDirt {
         }
     }
 
-    /// Returns whether code that is not in the text is checked this time.
+    /// Decides whether code that is not in the text is checked this time.
     fn sample(&mut self, lessons: &mut LessonTable, effects: PgEffects, fingerprint: u64) {
         if self.verify != VerifyPolicy::Unknown {
             return;
@@ -297,11 +297,11 @@ impl SessionDirt {
         }
     }
 
-    /// A statement ended with this tag.
+    /// Records the command tag of a statement.
     pub(crate) fn saw_tag(&mut self, tag: &[u8]) {
         match tag {
             b"COMMIT" | b"PREPARE TRANSACTION" => self.settle(true),
-            // `ROLLBACK TO` has the same tag and ends nothing.
+            // `ROLLBACK TO` has the same tag and does not end the transaction.
             b"ROLLBACK" if self.running.effects.intersects(PgEffects::ROLLBACK_TO) => {
                 self.running.unclear = true;
             }
@@ -315,25 +315,25 @@ impl SessionDirt {
         }
     }
 
-    /// A statement failed.
+    /// Records a failed statement.
     pub(crate) fn saw_error(&mut self) {
         self.running.failed = true;
     }
 
-    /// The server is ready for the next one. Outside of a transaction all that ran has come to
-    /// pass, or has not.
+    /// Records that the server is ready. Outside of a transaction the effects of all that ran are
+    /// settled.
     pub(crate) fn ready(&mut self, status: TransactionStatus) {
         match status {
             TransactionStatus::Idle => self.settle(!self.running.failed),
-            // The failure of a statement may be undone by `ROLLBACK TO`; the tag of the end says
-            // which end it was.
+            // `ROLLBACK TO` may undo the failure of a statement; the final command tag shows how
+            // the transaction ended.
             TransactionStatus::InTransaction | TransactionStatus::Failed => {
                 self.running.failed = false;
             }
         }
     }
 
-    /// A transaction ended. What it did becomes suspicion, or is gone.
+    /// Handles the end of a transaction. Its effects become suspected state, or are dropped.
     fn settle(&mut self, committed: bool) {
         let running = std::mem::take(&mut self.running);
         let effects = running.effects;
@@ -346,7 +346,7 @@ impl SessionDirt {
             }
         }
         let mut questions = running.questions;
-        // A procedure and a block may commit on their own before they fail.
+        // A procedure or block may commit by itself before it fails.
         let partly = running.unclear || effects.intersects(PgEffects::DO | PgEffects::CALL);
         let foreign =
             effects.intersects(FOREIGN) || questions.topics.contains(ProbeTopics::SETTINGS);
@@ -367,7 +367,7 @@ impl SessionDirt {
         }
         if !committed && !partly {
             self.learners = [None; LEARNERS_MAX];
-            // These take no part in transactions.
+            // These are not transactional.
             let kept = ProbeTopics::ADVISORY | ProbeTopics::PREPARED | ProbeTopics::CONNECTIONS;
             questions = ProbeQueries::about(questions.topics.and(kept));
         }
@@ -380,19 +380,19 @@ impl SessionDirt {
         self.suspicion.merge(&questions);
     }
 
-    /// Settings changed for the session.
+    /// Records changed settings of the session.
     fn change(&mut self, changes: Vec<PgSettingChange>) {
         for change in &changes {
             let all = *change == PgSettingChange::DefaultAll;
             if all || change.name() == Some("search_path") {
-                // One that leads to temporary tables is never among understood changes.
+                // A path that leads to temporary tables is never among known changes.
                 self.pins.set(PinReasons::SEARCH_PATH, false);
             }
         }
         self.changes.extend(changes);
     }
 
-    /// Returns what else may have ended a pin.
+    /// Returns the topics of pins that the text may have ended besides.
     fn ends(&self, effects: PgEffects) -> ProbeTopics {
         let ending = [
             (PinReasons::TEMP_TABLE, PgEffects::DROP | PgEffects::DISCARD, ProbeTopics::TEMP),
@@ -404,18 +404,18 @@ impl SessionDirt {
         ended.fold(ProbeTopics::NONE, |topics, (_, _, topic)| topics | *topic)
     }
 
-    /// The changes of settings that came to pass, in order, since this was asked last.
+    /// Returns the settled changes of settings, in order, since the last call.
     pub(crate) fn take_changes(&mut self) -> Vec<PgSettingChange> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Returns what becomes of the server connection now, outside of a transaction and with nothing
+    /// Returns the use of the server connection, outside of a transaction and with nothing
     /// outstanding.
     pub(crate) fn verdict(&self) -> ReleaseVerdict {
         let pinned = self.pins.topics();
         let asks = !self.suspicion.is_empty();
         let may_end = self.suspicion.topics.intersects(pinned)
-            // A setting may be the search path, or has to be known by the client's next server.
+            // A setting may be the search path, or must be known for the client's next server.
             || (asks && pinned.is_empty());
         if !asks || (!self.pins.is_empty() && !may_end) {
             return match self.pins.is_empty() {
@@ -431,20 +431,20 @@ impl SessionDirt {
         ReleaseVerdict::Probe(questions)
     }
 
-    /// The question of the verdict was sent.
+    /// Records that the query of the verdict was sent.
     pub(crate) fn asked(&mut self, questions: ProbeQueries) {
         self.suspicion = ProbeQueries::default();
         self.mentions.clear();
         self.asking = Some(questions);
     }
 
-    /// Returns whether the question that is under way may tell of settings that code has reset.
+    /// Returns whether the outstanding query may reveal settings that code has reset.
     pub(crate) fn asks_about_resets(&self) -> bool {
         let asks = |questions: &ProbeQueries| questions.topics.contains(ProbeTopics::SETTINGS);
         self.hidden_settings && self.asking.as_ref().is_some_and(asks)
     }
 
-    /// No answer came, because the question was cancelled.
+    /// Records that the query was cancelled and not answered.
     pub(crate) fn unanswered(&mut self) {
         if let Some(questions) = self.asking.take() {
             merge_names(&mut self.mentions, questions.hidden());
@@ -452,10 +452,10 @@ impl SessionDirt {
         }
     }
 
-    /// The answer came. `known` is the value that the caller knows the session to have been given;
-    /// a setting without one is put down to the texts that ran, and so is another value of one of
-    /// no module, of which the server keeps each letter. Gives what the answer says about settings;
-    /// the verdict is [`SessionDirt::verdict`].
+    /// Handles the answer. `known` returns the value that the session was given, as far as the
+    /// caller knows; a setting without one is attributed to the texts that ran, and so is a custom
+    /// setting with another value, because the server keeps those letter by letter. Returns the
+    /// settings that the answer reports; [`SessionDirt::verdict`] returns the next step.
     pub(crate) fn answered(
         &mut self,
         lessons: &mut LessonTable,
@@ -481,7 +481,7 @@ impl SessionDirt {
             self.prepared = PgEffects::NONE;
         }
         let mut surprises = !before.contains(self.pins);
-        // What was there before, or may be, says nothing about the texts that ran.
+        // Earlier or possible earlier state does not show what the texts left that ran.
         let unclear = !self.pins.is_empty();
         let mut changed = false;
         let all = asked.contains(ProbeTopics::SETTINGS).then_some(found.settings);
@@ -504,7 +504,7 @@ impl SessionDirt {
                 }
                 surprises = true;
             }
-            // One that does not exist was never set.
+            // A setting that does not exist was never set.
             changes.extend(value.map(|value| PgSettingChange::Value { name, value }));
         }
         let lesson = if surprises {
@@ -525,7 +525,7 @@ impl SessionDirt {
         ReportedSettings { all, changes }
     }
 
-    /// Puts what was found down to the texts that ran.
+    /// Attributes the findings to the texts that ran.
     fn learn(&mut self, lessons: &mut LessonTable, lesson: CheckLesson) {
         self.lesson = None;
         for fingerprint in self.learners.iter_mut().filter_map(Option::take) {
@@ -533,10 +533,10 @@ impl SessionDirt {
         }
     }
 
-    /// Takes the answer to whether the session has connections of dblink; those without a
-    /// name are in no list.
+    /// Handles the answer whether the session has connections of dblink; unnamed ones are in no
+    /// list.
     pub(crate) fn connections_found(&mut self, lessons: &mut LessonTable, found: bool) {
-        // A text may have said so as well, of one that is in no list.
+        // A text may also have shown an unnamed one, which is in no list.
         if found {
             self.pins.set(PinReasons::SESSION_FUNCTION, true);
         }
@@ -545,13 +545,13 @@ impl SessionDirt {
         }
     }
 
-    /// Connections of dblink could not be asked for now.
+    /// Records that connections of dblink could not be queried.
     pub(crate) fn connections_unknown(&mut self) {
         self.suspicion.topics |= ProbeTopics::CONNECTIONS;
     }
 
-    /// Says whether to ask for connections of dblink when the client leaves: nothing takes
-    /// these away. From now on that counts as asked.
+    /// Returns whether to query connections of dblink when the client leaves: nothing closes these.
+    /// From then on the query counts as sent.
     pub(crate) fn asks_for_connections(&mut self) -> bool {
         let topics = self.suspicion.topics;
         self.suspicion.topics = topics.without(ProbeTopics::CONNECTIONS);
@@ -559,20 +559,20 @@ impl SessionDirt {
             && !self.pins.contains(PinReasons::SESSION_FUNCTION)
     }
 
-    /// Returns whether `RESET ALL` has to come before another client does, because there may be
-    /// settings that nobody sees. Its own client keeps them.
+    /// Returns whether `RESET ALL` must run before another client uses the connection, because
+    /// there may be settings that cannot be queried. Its own client keeps them.
     pub(crate) fn has_hidden_settings(&self) -> bool {
         self.hidden_settings
     }
 
-    /// `RESET ALL` was sent: the settings are those that the session began with.
+    /// Records that `RESET ALL` was sent: the settings are the initial ones of the session.
     pub(crate) fn settings_reset(&mut self) {
         self.hidden_settings = false;
         self.pins.set(PinReasons::SEARCH_PATH, false);
     }
 
-    /// Returns what has to happen when the client leaves. Its transaction was ended, and
-    /// [`SessionDirt::ready`] was told; what runs all the same counts as done.
+    /// Returns the required cleanup when the client leaves. Its transaction must have been ended
+    /// and [`SessionDirt::ready`] called; texts that still run count as done.
     pub(crate) fn leave(&self) -> DepartureCleanup {
         let lasting = PgEffects::LOAD | PgEffects::SEED | PgEffects::LASTING;
         if self.pins.0 & PinReasons::FOR_EVER.0 != 0 || self.running.effects.intersects(lasting) {
@@ -591,7 +591,8 @@ impl SessionDirt {
         }
     }
 
-    /// `DISCARD ALL` succeeded: all is as it was when the session began, but for what lasts.
+    /// Records a successful `DISCARD ALL`: the state is the initial one, except for state that
+    /// lasts.
     pub(crate) fn discarded(&mut self) {
         let mut pins = PinReasons(self.pins.0 & PinReasons::FOR_EVER.0);
         for (effect, reason) in PinReasons::LASTING {
@@ -599,8 +600,8 @@ impl SessionDirt {
                 pins.set(reason, true);
             }
         }
-        // Connections of dblink outlive it, and nobody may have asked for them yet: not while
-        // another pin kept the server connection.
+        // Connections of dblink outlast it, and may not have been queried yet, while another pin
+        // kept the server connection.
         let mut asked = self.suspicion.topics | self.running.questions.topics;
         if self.running.check && self.verify != VerifyPolicy::Never {
             asked |= ProbeTopics::ALL;
@@ -610,11 +611,11 @@ impl SessionDirt {
     }
 }
 
-/// Code that is not in the text. What `EXECUTE` does is known from what was prepared.
+/// Effects of code that is not in the text. Those of `EXECUTE` are known from what was prepared.
 const FOREIGN: PgEffects =
     PgEffects::DO.with(PgEffects::CALL).with(PgEffects::FUNCTION).with(PgEffects::UNPARSED);
 
-/// Returns what the words of a text themselves ask about.
+/// Returns the topics that the text itself shows.
 fn told(effects: PgEffects) -> ProbeTopics {
     let told = [
         (PgEffects::ROLE, ProbeTopics::ROLE),
@@ -629,7 +630,7 @@ fn told(effects: PgEffects) -> ProbeTopics {
     told.fold(ProbeTopics::NONE, |topics, (_, topic)| topics | *topic)
 }
 
-/// Adds names that are not there, while there is room.
+/// Adds names that are missing, while there is room.
 fn merge_names(names: &mut Vec<String>, others: &[String]) {
     for other in others {
         if names.len() < MENTIONS_MAX && !names.contains(other) {
@@ -638,7 +639,7 @@ fn merge_names(names: &mut Vec<String>, others: &[String]) {
     }
 }
 
-/// Returns whether tables are temporary on this search path though they do not say so.
+/// Returns whether undeclared tables are temporary on this search path.
 fn is_temporary(path: &str) -> bool {
     path.to_ascii_lowercase().contains("pg_temp")
 }

@@ -1,21 +1,21 @@
-//! The link between a client and a server connection: what passes, what is changed, what is put in
-//! between, and when the two part.
+//! The link between a client and a server connection: what is forwarded, changed and inserted, and
+//! when the two are separated.
 //!
-//! Pure: bytes and sessions come in, bytes for either side and a decision come out. Whoever owns
-//! the sockets keeps what was not consumed and presents it again, with more behind it or after what
-//! the decision asked for has happened.
+//! Pure: the input is bytes and sessions, the output bytes for either side and a decision. The
+//! caller keeps unconsumed input and presents it again, with more bytes or after the action that
+//! the decision requested.
 //!
 //! ```text
 //! client ─► from_client ─► server        NeedServer ─► lease one ─► attach ─► from_client again
 //! client ◄─ from_server ◄─ server        Released  ─► the server connection is the pool's again
 //! ```
 //!
-//! # What holds
-//! - A client that holds no server connection is between transactions and owes nobody a byte.
-//! - A server connection is released only if every reply has come, its transaction has ended, no
-//!   request waits for a `Sync`, and no message is half sent.
-//! - A message is held whole only if it has to be read whole: texts of statements up to
-//!   [`STATEMENT_BYTES_SCANNED_MAX`], the heads of others. Everything else streams.
+//! Invariants
+//! - A client without a server connection is between transactions and awaits no reply.
+//! - A server connection is released only if every reply has arrived, its transaction has ended, no
+//!   request waits for a `Sync`, and no message is partly sent.
+//! - A message is buffered whole only if it has to be parsed whole: texts of statements up to
+//!   [`STATEMENT_BYTES_SCANNED_MAX`], the headers of others. Everything else is streamed.
 //! - In the steady state nothing is allocated.
 //!
 //! # References
@@ -50,14 +50,15 @@ pub use crate::link::{
     ServerNext,
 };
 
-/// Bytes of a text that is looked at. A longer one in the simple protocol streams past unseen, and
-/// counts as one that may have done anything; a longer one to be prepared is refused.
+/// Maximum bytes of a text that is parsed. A longer one in the simple protocol is streamed
+/// unparsed, and counts as one with arbitrary effects; a longer one to be prepared is refused.
 pub const STATEMENT_BYTES_SCANNED_MAX: usize = 1024 * 1024;
 
-/// Bytes of the names at the head of a message that is not held whole.
+/// Maximum bytes of the names at the beginning of a message that is not buffered whole.
 pub const NAME_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of a server's message that is held whole to be read: errors, tags, parameters.
+/// Maximum bytes of a server's message that is buffered whole to be parsed: errors, tags,
+/// parameters.
 pub const SERVER_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// State that the links of one thread share.
@@ -65,18 +66,20 @@ pub const SERVER_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 pub struct PgLinkContext {
     pub(crate) key: HashKey,
     pub(crate) texts: PgStatementCache,
-    /// What was learnt about texts that call functions, for each pool.
+    /// Lessons about texts that call functions, for each pool.
     pub(crate) lessons: HashMap<u32, LessonTable>,
-    /// Counts changes of schemas, of all threads: statements prepared before one are prepared anew.
+    /// Counter of schema changes, of all threads: statements prepared before a change are prepared
+    /// again.
     pub(crate) schema: Arc<AtomicU64>,
-    /// Counts statements that are nobody else's.
+    /// Counter of statements that are not shared.
     private: u64,
-    /// Where statements of our own are put together.
+    /// Buffer for the pooler's own statements.
     pub(crate) scratch: Vec<u8>,
 }
 
 impl PgLinkContext {
-    /// For one thread; `key` and `schema` are the same for all threads of a process.
+    /// Creates the state of one thread; `key` and `schema` are the same for all threads of a
+    /// process.
     pub fn new(key: HashKey, schema: Arc<AtomicU64>) -> PgLinkContext {
         PgLinkContext {
             texts: PgStatementCache::new(key.clone()),
@@ -88,13 +91,13 @@ impl PgLinkContext {
         }
     }
 
-    /// A number that no settings have, and no other statement.
+    /// Returns a number that neither settings nor other statements have.
     pub(crate) fn private_key(&mut self) -> u64 {
         self.private += 1;
         self.key.short(&self.private.to_be_bytes())
     }
 
-    /// Forgets what was learnt in a pool that is no more.
+    /// Forgets the facts learned about a pool that no longer exists.
     pub fn forget_pool(&mut self, pool: u32) {
         drop(self.lessons.remove(&pool));
     }
@@ -104,8 +107,8 @@ impl PgLinkContext {
     }
 }
 
-/// Gives a client a server connection, which must be idle: what they have to agree on goes first,
-/// in the same write as what the client has to say.
+/// Attaches a server connection to a client; the connection must be idle. Changes of its session
+/// are sent first, in the same write as the client's request.
 pub fn attach(
     shared: &mut PgLinkContext,
     client: &mut PgClientSession,
@@ -115,7 +118,7 @@ pub fn attach(
     debug_assert!(server.is_idle(), "{server:?}");
     client.attached = true;
     server.attached = Some(client.id);
-    // Code that is not in a text may have lifted it. A server that tells need not be asked.
+    // Code that is not in a text may have lifted it. A server that reports it need not be queried.
     let asks = client.read_only && !server.reports_read_only();
     let verify = if asks { api::VerifyMode::Always } else { client.verify };
     server.dirt.set_verify(change::believed(verify));
@@ -124,7 +127,7 @@ pub fn attach(
     server.may_lift = false;
     server.may_begin = false;
     server.unseen_unnamed = false;
-    // Until they are taken away, however often the client comes.
+    // Until they are cleared, however often the client uses the connection.
     server.foreign_sequences |= server.last_client.is_some_and(|last| last != client.id);
     change::trim_statements(server, out);
     if !change::settings(shared, client, server, out) {

@@ -1,10 +1,11 @@
-//! What a client listens to while no server connection is its own.
+//! Channels that a client listens to without a server connection of its own.
 //!
-//! The server sees an `UNLISTEN` in place of each `LISTEN`, which it checks, orders and rolls back
-//! as it would the other; what it means becomes true here when the transaction commits. A listener
-//! connection of the relay's hears the channels *before* that, so that nothing between is missed.
+//! The server receives an `UNLISTEN` instead of each `LISTEN`, which it checks, orders and rolls
+//! back like the original; the subscription takes effect here when the transaction commits. The
+//! relay's listener connection subscribes to the channels *before* that, so that no notification is
+//! missed.
 //!
-//! One thing is not followed: a `LISTEN` after a savepoint that is rolled back counts, if the
+//! One case is not tracked: a `LISTEN` after a savepoint that is rolled back takes effect if the
 //! transaction commits.
 //!
 //! # References
@@ -14,23 +15,23 @@
 use wire::pg::frame::TransactionStatus;
 use wire::pg::sql::{ListenAction, SubscriptionChange};
 
-/// Channels that a client may listen to.
+/// Maximum channels that a client may listen to.
 pub(crate) const CHANNELS_MAX: usize = 1_024;
 
 /// The channels of one client.
 #[derive(Debug, Default)]
 pub(crate) struct ClientChannels {
-    /// It is to be told of notifications on these.
+    /// Channels whose notifications the client receives.
     active: Vec<Box<str>>,
-    /// The relay's listener hears these for it.
+    /// Channels to which the relay's listener has subscribed for it.
     heard: Vec<Box<str>>,
-    /// The relay's listener has been asked to.
+    /// Channels to which the relay's listener was asked to subscribe.
     wanted: Vec<Box<str>>,
-    /// What the transaction under way changes if it commits.
+    /// Changes by the current transaction, which take effect if it commits.
     pending: Vec<SubscriptionChange>,
     failed: bool,
     rolled_back: bool,
-    /// Counts changes of what has to be heard.
+    /// Counter of changes of the needed channels.
     version: u32,
 }
 
@@ -47,12 +48,13 @@ impl ClientChannels {
         self.version
     }
 
-    /// Returns whether the channel has to be heard: it is listened to, or may be soon.
+    /// Returns whether a subscription to the channel is needed: the client listens to it, or may
+    /// soon.
     pub(crate) fn needs(&self, channel: &str) -> bool {
         self.heard.iter().any(|heard| **heard == *channel)
     }
 
-    /// Asks for the channels that a text begins to listen to. False: all of them are heard.
+    /// Requests the channels that a text starts to listen to. False: all are subscribed already.
     pub(crate) fn ask(&mut self, actions: &[ListenAction]) -> bool {
         self.wanted.clear();
         for action in actions {
@@ -66,18 +68,18 @@ impl ClientChannels {
         !self.wanted.is_empty()
     }
 
-    /// Returns whether there is room for what was asked for.
+    /// Returns whether the requested channels exceed the maximum.
     pub(crate) fn is_full(&self) -> bool {
         self.heard.len() + self.wanted.len() > CHANNELS_MAX
     }
 
-    /// What was asked for is heard.
+    /// Records that the requested channels are subscribed.
     pub(crate) fn heard(&mut self) {
         self.heard.append(&mut self.wanted);
         self.version += 1;
     }
 
-    /// A statement that changes this was done.
+    /// Records a completed statement that changes subscriptions.
     pub(crate) fn done(&mut self, subscription: &SubscriptionChange) {
         self.pending.push(subscription.clone());
     }
@@ -93,7 +95,7 @@ impl ClientChannels {
         self.failed = true;
     }
 
-    /// The server is ready for the next request: the end of a transaction makes it so, or not.
+    /// Handles a ready server: at the end of a transaction its changes take effect, or not.
     pub(crate) fn ready(&mut self, status: TransactionStatus) {
         let dropped = self.failed || self.rolled_back;
         self.failed = false;

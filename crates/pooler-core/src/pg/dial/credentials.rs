@@ -5,20 +5,20 @@ use wire::pg::md5::Md5Secret;
 use wire::pg::scram::ScramKeys;
 use wire::pg::secret::PlainPassword;
 
-/// Salts of one password that are remembered: one for each server that has the role, and there is
-/// one but for moments of change.
+/// Maximum salts of one password that are remembered: one for each server with the role, usually a
+/// single one.
 const SALTS_MAX: usize = 4;
 
-/// There is nothing to answer with.
+/// There are no suitable credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PgCredentialsError {
-    /// There is no secret at all.
+    /// There are none at all.
     #[error("the server requires a password, but none is configured for this role")]
     None,
-    /// There is one that does not do.
+    /// The existing ones do not suit the method.
     #[error("the server requires a password, but Cove has only {0}")]
     OnlyHave(&'static str),
-    /// The keys that the client's proof gave away are of another salt.
+    /// The keys that the client's proof disclosed have another salt.
     #[error("the server has another SCRAM secret for this role than the client")]
     OtherSecret,
 }
@@ -26,7 +26,7 @@ pub enum PgCredentialsError {
 /// Credentials of a role.
 #[derive(Debug)]
 pub enum PgCredentials {
-    /// None: the server trusts us, or takes our certificate.
+    /// None: the server trusts the pooler, or accepts its certificate.
     None,
     /// A password.
     Password(PlainPassword, SaltedKeys),
@@ -36,12 +36,12 @@ pub enum PgCredentials {
     Md5(Md5Secret),
 }
 
-/// Keys of one password that were derived, so that the next connection costs microseconds.
+/// Derived keys of one password, so that the next connection costs microseconds.
 #[derive(Debug, Default)]
 pub struct SaltedKeys(Mutex<Vec<ScramKeys>>);
 
 impl PgCredentials {
-    /// A password.
+    /// Creates the credentials of a password.
     #[must_use]
     pub fn of_password(password: PlainPassword) -> PgCredentials {
         PgCredentials::Password(password, SaltedKeys::default())
@@ -70,7 +70,7 @@ impl PgCredentials {
     ) -> Result<ScramKeys, PgCredentialsError> {
         match self {
             PgCredentials::Password(password, known) => {
-                // Held while hashing: whoever comes meanwhile would hash the same.
+                // Held while hashing, so that concurrent logins do not repeat it.
                 let mut known = known.0.lock();
                 if let Some(keys) = known.iter().find(|keys| keys.fit(salt, iterations)) {
                     return Ok(keys.clone());

@@ -1,34 +1,37 @@
-//! Lessons about shapes of texts whose code is not in them: which of them are checked.
+//! Lessons about shapes of texts with code that is not in them, which decide which ones are
+//! checked.
 //!
-//! A shape is checked the first times it comes, and then now and then. One that was found to leave
-//! something is checked every time from then on. One table belongs to one pool on one thread: the
-//! same name is another function in another database.
+//! A shape is checked at its first occurrences, and then occasionally. A shape that was found to
+//! leave state is checked every time. One table belongs to one pool on one thread: the same name is
+//! another function in another database.
 
-/// Number of times that a shape that calls functions is checked at first, and then one in how many.
+/// Number of initial checks of a shape that calls functions; then one in [`VERIFY_EVERY`] is
+/// checked.
 pub(crate) const VERIFY_FIRST: u32 = 3;
 /// See [`VERIFY_FIRST`].
 pub(crate) const VERIFY_EVERY: u32 = 64;
 
-/// Number of checks of shapes that only touch tables, whose triggers and views hardly ever leave
-/// anything.
+/// Number of initial checks of shapes that only use tables, whose triggers and views hardly ever
+/// leave state.
 pub(crate) const HIDDEN_FIRST: u32 = 1;
 /// See [`HIDDEN_FIRST`].
 pub(crate) const HIDDEN_EVERY: u32 = 1024;
 
-/// Rate of checks of texts that only touch tables: no more than one in so many is checked, so that
-/// a client whose texts are all of different shapes does not pay for it. The first one is.
+/// Maximum rate of checks of texts that only use tables: at most one in this many is checked, so
+/// that a client with ever new shapes of texts does not pay for it. The first one is checked.
 pub(crate) const HIDDEN_APART: u32 = 64;
 
-/// Shapes that are remembered, in sets of [`WAYS`]. The rarest one of a set makes room.
+/// Maximum shapes that are remembered, in sets of [`WAYS`]. The rarest one of a full set is
+/// replaced.
 const SHAPES_MAX: usize = 1024;
 const WAYS: usize = 4;
 
-/// So often a shape is checked again because values of settings are others than they were known.
-/// The server spells many values in its own way, so that this alone says little; and no other
-/// client ever gets them.
+/// Maximum number of extra checks of a shape because settings had other values than known. The
+/// server normalizes many values, so this alone shows little; and other clients never get these
+/// values.
 const CHANGED_MAX: u8 = 8;
 
-/// Settings of no module that are remembered.
+/// Maximum custom settings that are remembered.
 const SETTING_NAMES_MAX: usize = 64;
 
 /// Suspicion about a text.
@@ -45,9 +48,9 @@ pub(crate) enum SuspectText {
 pub(crate) enum CheckLesson {
     /// No state was left behind.
     Nothing,
-    /// Unclear, because of what was there before.
+    /// Unclear, because of earlier state.
     Unclear,
-    /// Values of settings are spelt in another way than they were known, or are others.
+    /// Values of settings differ from the known ones, possibly only in spelling.
     Changed,
     /// State was left behind.
     Left,
@@ -55,7 +58,7 @@ pub(crate) enum CheckLesson {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ShapeRecord {
-    /// 0 is a free place; a fingerprint of 0 is taken for 1.
+    /// 0 is a free slot; a fingerprint of 0 is stored as 1.
     fingerprint: u64,
     /// Number of times that it was checked, or could have been.
     runs: u32,
@@ -65,23 +68,23 @@ struct ShapeRecord {
     is_dirty: bool,
 }
 
-/// The table. It has no memory until the first text asks for it.
+/// The table. It allocates nothing before its first use.
 #[derive(Debug, Default)]
 pub(crate) struct LessonTable {
     shapes: Vec<ShapeRecord>,
-    /// Texts with [`SuspectText::Hidden`] since the last one of them that was checked.
+    /// Texts with [`SuspectText::Hidden`] since the last one that was checked.
     since_hidden: Option<u32>,
-    /// Settings of no module that clients were seen to make.
+    /// Custom settings that clients were seen to set.
     names: Vec<Box<str>>,
 }
 
 impl LessonTable {
-    /// The settings of no module (`app.user`) that are known in this pool.
+    /// Returns the custom settings (`app.user`) that are known in this pool.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(AsRef::as_ref)
     }
 
-    /// A client made this setting.
+    /// Records that a client set this setting.
     pub(crate) fn saw_setting(&mut self, name: &str) {
         let is_new = name.contains('.') && !self.names.iter().any(|known| **known == *name);
         if is_new && self.names.len() < SETTING_NAMES_MAX {
@@ -90,7 +93,7 @@ impl LessonTable {
     }
 
     /// Returns whether a text of this shape is checked this time. Counts it if not: a check counts
-    /// when it has told something. One whose transaction is rolled back never does.
+    /// when it has a result. One whose transaction is rolled back never does.
     pub(crate) fn is_due(&mut self, subject: SuspectText, fingerprint: u64) -> bool {
         let (first, every) = match subject {
             SuspectText::Function => (VERIFY_FIRST, VERIFY_EVERY),
@@ -113,7 +116,7 @@ impl LessonTable {
         checked
     }
 
-    /// A check of a transaction with this shape in it is over.
+    /// Records the result of a check of a transaction with this shape.
     pub(crate) fn learn(&mut self, fingerprint: u64, lesson: CheckLesson) {
         let shape = self.shape(fingerprint);
         match lesson {
@@ -128,14 +131,14 @@ impl LessonTable {
         }
     }
 
-    /// The place of a shape; the rarest one of its set gives way to a new one.
+    /// Returns the slot of a shape; the rarest one of its set is replaced by a new one.
     fn shape(&mut self, fingerprint: u64) -> &mut ShapeRecord {
         if self.shapes.is_empty() {
             self.shapes = vec![ShapeRecord::default(); SHAPES_MAX];
         }
         let fingerprint = fingerprint.max(1);
         let sets = SHAPES_MAX / WAYS;
-        // The high half of a product has something of every bit.
+        // The high half of the product depends on every bit.
         let mixed = fingerprint.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let set = usize::try_from(mixed).unwrap_or_default() % sets * WAYS;
         let ways = self.shapes.get_mut(set..set + WAYS).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Bytes from a server.
+//! Input from a server.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,8 +24,8 @@ use crate::pg::probe::ProbeReader;
 use crate::pg::server::{PgCleanup, PgRequestPurpose, PgServerSession};
 use crate::pg::statements::NameUndo;
 
-/// Deals with bytes of a server. `client` is the one that holds the connection, if one does; it is
-/// not looked at any more once the result is [`ServerNext::Released`].
+/// Processes input from a server. `client` is the holder of the connection, if there is one; it is
+/// not accessed any more once the result is [`ServerNext::Released`].
 pub fn from_server(
     shared: &mut PgLinkContext,
     server: &mut PgServerSession,
@@ -67,19 +67,19 @@ struct PgReplyHandler<'a, 'o> {
     released: bool,
 }
 
-/// Form in which a client gets a command tag.
+/// Command tag that is sent to a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ShownTag {
-    /// The tag itself.
+    /// The server's tag.
     Own,
-    /// Another one, of the statement that it sent.
+    /// Another one, for the statement that the client sent.
     Other(&'static str),
-    /// None: it did not send the statement.
+    /// None: the client did not send the statement.
     None,
 }
 
-/// Returns whether a message has to be held whole, because it is read or must not be passed in
-/// parts.
+/// Returns whether a message has to be buffered whole, because it is parsed or must not be
+/// forwarded in parts.
 #[inline]
 fn is_held(tag: u8) -> bool {
     matches!(
@@ -93,8 +93,8 @@ fn is_held(tag: u8) -> bool {
 }
 
 impl PgReplyHandler<'_, '_> {
-    /// Deals with one message; says how many bytes of it. Zero: it is not there yet. None: the
-    /// server failed its client, who was told.
+    /// Processes one message; returns its number of bytes. Zero: the message is incomplete. `None`:
+    /// the client could not be served, and got an error.
     fn message(&mut self, rest: &[u8]) -> Result<Option<usize>, ServerFailure> {
         let Some(header) = PgHeader::parse(rest)? else { return Ok(Some(0)) };
         let held = is_held(header.tag);
@@ -106,7 +106,7 @@ impl PgReplyHandler<'_, '_> {
             return Ok(Some(0));
         }
         if header.tag == backend::DATA_ROW && self.server.answer.is_some() && self.is_answer() {
-            // A row of an answer is read as well.
+            // A row of an answer to the pooler is parsed as well.
             if too_long {
                 return Err(ServerFailure::Malformed { tag: header.tag, bytes: header.total });
             }
@@ -115,7 +115,7 @@ impl PgReplyHandler<'_, '_> {
             }
         }
         if header.tag == backend::FUNCTION_CALL_RESPONSE && self.is_about_connections() {
-            // What is too long is something, whatever it says.
+            // A message that is too long shows that there are some, whatever it contains.
             if !too_long && rest.len() < header.total {
                 return Ok(Some(0));
             }
@@ -130,7 +130,7 @@ impl PgReplyHandler<'_, '_> {
         if self.client.is_none() && self.server.exchange.copying() == CopyState::In {
             end_copy(self.server, self.out);
         }
-        // What is too long to be held is known by its tag alone.
+        // A message that is too long to be buffered is identified by its tag alone.
         let message = rest.get(..header.total).unwrap_or(rest);
         match step {
             ExchangeStep::Unasked => self.unasked(header, message)?,
@@ -167,7 +167,7 @@ impl PgReplyHandler<'_, '_> {
         Ok(Some(message.len()))
     }
 
-    /// Returns whether what comes next belongs to the answer to a question of ours.
+    /// Returns whether the next message belongs to the answer to a query of the pooler.
     fn is_answer(&self) -> bool {
         self.server
             .exchange
@@ -175,7 +175,7 @@ impl PgReplyHandler<'_, '_> {
             .is_some_and(|entry| matches!(entry.note, PgRequestPurpose::Probe))
     }
 
-    /// True while the next answer is about connections of dblink.
+    /// Returns whether the next answer is about connections of dblink.
     fn is_about_connections(&self) -> bool {
         self.server
             .exchange
@@ -196,7 +196,7 @@ impl PgReplyHandler<'_, '_> {
             .map_err(|error| ServerFailure::Probe { message: error.to_string().into() })
     }
 
-    /// The first reply to a request of the client's: from now on what its text does may be done.
+    /// Handles the first reply to a request of the client: from now on its text may take effect.
     #[inline]
     fn first_reply(&mut self) {
         let Some(front) = self.server.exchange.front_mut() else { return };
@@ -229,7 +229,7 @@ impl PgReplyHandler<'_, '_> {
         }
     }
 
-    /// Returns whether the front request's reply is for a client that is there.
+    /// Returns whether the front request's reply is for a client that is attached.
     #[inline]
     fn is_heard(&self) -> bool {
         self.client.is_some()
@@ -240,7 +240,7 @@ impl PgReplyHandler<'_, '_> {
                 .is_none_or(|entry| entry.audience == ReplyAudience::Client)
     }
 
-    /// Gives the client a message of which `message` is what has come, if it is for the client.
+    /// Forwards the available part of a message to the client, if it is for the client.
     #[inline]
     fn pass(&mut self, header: PgHeader, message: &[u8]) {
         let pass = self.is_heard();
@@ -255,7 +255,7 @@ impl PgReplyHandler<'_, '_> {
         self.server.body = PgPartialMessage { left: header.total - message.len(), pass };
     }
 
-    /// Rows, mostly: as many as have come whole are passed at once.
+    /// Handles rows, mostly: all complete ones are forwarded at once.
     #[inline]
     fn part(&mut self, header: PgHeader, rest: &[u8]) -> usize {
         if header.total > rest.len() {
@@ -300,7 +300,7 @@ impl PgReplyHandler<'_, '_> {
         let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
         Arc::make_mut(&mut self.server.parameters).put(&name, &value);
         self.server.reported(&name, &value);
-        // While settings change, the client is told of the difference at the end.
+        // While settings change, the client receives the differences at the end.
         let pass = self.is_heard();
         self.give(header, message, pass);
         if pass && let Some(client) = &mut self.client {
@@ -309,7 +309,7 @@ impl PgReplyHandler<'_, '_> {
         Ok(())
     }
 
-    /// The server says that it closes the connection.
+    /// Handles the server's announcement that it closes the connection.
     fn closing(&mut self, message: &[u8]) -> ServerFailure {
         let notice = ServerNotice::parse(message.get(HEADER_BYTES..).unwrap_or_default());
         self.server.closing = true;
@@ -317,7 +317,7 @@ impl PgReplyHandler<'_, '_> {
         ServerFailure::Closing { code: notice.code().into(), message: notice.message().into() }
     }
 
-    /// The end of a reply that is no `ReadyForQuery`.
+    /// Handles the end of a reply other than `ReadyForQuery`.
     #[inline]
     fn last(&mut self, header: PgHeader, message: &[u8]) {
         let heard = self.is_heard();
@@ -338,21 +338,21 @@ impl PgReplyHandler<'_, '_> {
         self.locals();
     }
 
-    /// Says another command tag in place of the server's.
+    /// Sends another command tag instead of the server's.
     fn say_tag(&mut self, tag: &str) {
         if self.is_heard() {
             message::backend::command_complete(self.out.to_client, tag);
         }
     }
 
-    /// Says what is to be said here, now that it is its turn.
+    /// Sends local replies whose turn it is.
     #[inline]
     fn locals(&mut self) {
         say_locals(self.server, self.client.is_some(), self.out.to_client);
     }
 
-    /// A command has ended; some change what is there for everybody. Says which tag the client is
-    /// shown.
+    /// Handles the end of a command, which may affect all sessions. Returns the tag that the client
+    /// receives.
     fn command(&mut self, message: &[u8]) -> ShownTag {
         let tag = message.get(HEADER_BYTES..message.len().saturating_sub(1)).unwrap_or_default();
         let listening = self.client.as_mut().and_then(|client| client.listening.as_deref_mut());
@@ -405,7 +405,7 @@ impl PgReplyHandler<'_, '_> {
         shown
     }
 
-    /// SQL's `DEALLOCATE` of a statement that the protocol prepared.
+    /// Handles SQL's `DEALLOCATE` of a statement that was prepared by the protocol.
     fn deallocated(&mut self) {
         let Some((name, id)) = self.server.deallocating.take() else { return };
         self.server.statements.gone(id);
@@ -414,7 +414,7 @@ impl PgReplyHandler<'_, '_> {
         }
     }
 
-    /// An error of the front request. False: it is one after which the client cannot go on.
+    /// Handles an error of the front request. False: the client cannot continue after it.
     fn error(&mut self, header: PgHeader, message: &[u8]) -> Result<bool, ServerFailure> {
         self.server.dirt.saw_error();
         if let Some(client) = &mut self.client
@@ -455,7 +455,7 @@ impl PgReplyHandler<'_, '_> {
             ) => {
                 return Err(ServerFailure::Reset { message: notice.message().into() });
             }
-            // A cancellation that was meant for what comes behind it: it is asked again.
+            // A cancellation with a later target: the query is repeated.
             Some(PgRequestPurpose::Probe) if notice.code() == "57014" => {
                 self.server.answer = None;
                 self.server.dirt.unanswered();
@@ -464,7 +464,7 @@ impl PgReplyHandler<'_, '_> {
             Some(PgRequestPurpose::Probe) => {
                 return Err(ServerFailure::Probe { message: notice.message().into() });
             }
-            // It is asked again. Any other error leaves it open whether there are some.
+            // The query is repeated. After any other error it stays unknown whether there are some.
             Some(PgRequestPurpose::Connections) => {
                 match notice.code() {
                     "57014" => self.server.dirt.connections_unknown(),
@@ -472,7 +472,7 @@ impl PgReplyHandler<'_, '_> {
                 }
                 self.give(header, message, false);
             }
-            // An error of what was put in between is what the client's request meets.
+            // An error of an inserted request takes the place of the reply to the client's request.
             Some(PgRequestPurpose::Prepare { .. } | PgRequestPurpose::Restore) => {
                 self.give(header, message, self.client.is_some())
             }
@@ -481,10 +481,10 @@ impl PgReplyHandler<'_, '_> {
         Ok(true)
     }
 
-    /// Counts an error that the client gets, as the server says it.
+    /// Counts an error that the client receives unchanged.
     fn count_error(&mut self, code: &str, fatal: bool) {
         let is_passed = match self.server.exchange.front().map(|entry| &entry.note) {
-            // The client gets the error that stands in the place of its request.
+            // The client receives an error of the pooler in place of its reply.
             Some(PgRequestPurpose::Refused(_)) => fatal,
             Some(PgRequestPurpose::Prepare { .. } | PgRequestPurpose::Restore) => true,
             _ => fatal || self.is_heard(),
@@ -497,8 +497,8 @@ impl PgReplyHandler<'_, '_> {
         }
     }
 
-    /// Returns whether the front request failed because of a plan that does not fit the schema any
-    /// more, and the batch is sent again.
+    /// Returns whether the front request failed because its plan no longer fits the schema, and the
+    /// batch is sent again.
     fn is_sent_again(&mut self, message: &[u8]) -> bool {
         let body = message.get(HEADER_BYTES..).unwrap_or_default();
         let Some(id) = stale(self.server, body) else { return false };
@@ -507,13 +507,13 @@ impl PgReplyHandler<'_, '_> {
         let sent = client
             .is_some_and(|client| replay(client, self.server, id, schema, self.out.to_server));
         if !sent {
-            // Whoever uses it next prepares it anew.
+            // The next client that uses it prepares it again.
             self.server.statements.doubted(id);
         }
         sent
     }
 
-    /// The server passes over everything up to the next `Sync`.
+    /// Records that the server skips everything up to the next `Sync`.
     fn failed(&mut self) {
         let server = &mut *self.server;
         let statements = &mut server.statements;
@@ -540,11 +540,11 @@ impl PgReplyHandler<'_, '_> {
                     .map(|undo| NameUndo { name: undo.name, before: undo.before.take() }),
             );
         });
-        // The front request is dropped last: if it was a Parse, the server has refused it.
+        // The front request is dropped last: if it was a `Parse`, the server has refused it.
         if let Some(id) = first {
             statements.gone(id);
         }
-        // Without a name it takes the place of the statement before, even if it fails.
+        // An unnamed one replaces the former statement, even if it fails.
         if let Some(undo) = undone.last_mut()
             && front_is_unnamed
         {
@@ -562,7 +562,7 @@ impl PgReplyHandler<'_, '_> {
         }
     }
 
-    /// `ReadyForQuery`.
+    /// Handles `ReadyForQuery`.
     fn ready(&mut self, header: PgHeader, message: &[u8]) -> Result<Option<usize>, ServerFailure> {
         let status = match message {
             [_, _, _, _, _, byte] => TransactionStatus::from_byte(*byte),
@@ -623,7 +623,7 @@ impl PgReplyHandler<'_, '_> {
         Ok(Some(message.len()))
     }
 
-    /// The answer to a question of ours is complete.
+    /// Handles the complete answer to a query of the pooler.
     fn answered(&mut self) {
         let server = &mut *self.server;
         let Some(answer) = server.answer.take() else { return };
@@ -647,7 +647,7 @@ impl PgReplyHandler<'_, '_> {
         }
     }
 
-    /// Settings that clients make are asked for from now on, where code may have made them.
+    /// Adds settings that clients set to those that are queried when code may have set them.
     fn names(&mut self, changes: &[PgSettingChange]) {
         for change in changes {
             if let PgSettingChange::Value { name, .. } = change
@@ -664,7 +664,7 @@ impl PgReplyHandler<'_, '_> {
             && self.server.exchange.is_empty()
     }
 
-    /// Takes the connection away from a client that does not need it any more.
+    /// Detaches the connection from a client that does not need it any more.
     fn release(&mut self) {
         let server = &mut *self.server;
         if !server.exchange.is_empty()
@@ -707,7 +707,7 @@ impl PgReplyHandler<'_, '_> {
         }
     }
 
-    /// Returns what to do after everything that came was dealt with.
+    /// Returns the decision after all input was processed.
     fn verdict(&mut self) -> ServerNext {
         if self.released {
             return ServerNext::Released;

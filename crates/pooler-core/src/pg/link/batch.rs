@@ -25,13 +25,13 @@ use crate::pg::statements::{
 };
 use crate::pg::texts::PgStatementFacts;
 
-/// The name of a statement that no server has.
+/// A statement name that no server has.
 const NO_STATEMENT: &[u8] = b"cove: refused";
 
-/// Error of a server for a missing statement without a name.
+/// A server's error for a missing unnamed statement.
 const NO_UNNAMED: &str = "unnamed prepared statement does not exist";
 
-/// A request that fails.
+/// Appends a request that fails.
 pub(super) fn put_describe_nothing(out: &mut Vec<u8>) {
     put_header(out, frontend::DESCRIBE, NO_STATEMENT.len() + 2);
     out.push(b'S');
@@ -51,7 +51,7 @@ impl PgLink<'_, '_> {
             .and_then(|(name, rest)| split_string(rest).map(|(text, types)| (name, text, types)));
         let Some((name, text, types)) = parts else { return unknown(header, self.out) };
         self.prepare_idle();
-        // Under settings that are not known the statement is nobody else's.
+        // Under unknown settings the statement must not be shared.
         let in_doubt = self.server.settings_in_doubt;
         let plan_key =
             if in_doubt { self.shared.private_key() } else { self.client.wanted.plan_key() };
@@ -102,8 +102,8 @@ impl PgLink<'_, '_> {
         PgMessageOutcome::Bytes(header.total)
     }
 
-    /// The statement as the server is to have it, and whether that is another text. None: the
-    /// request was dealt with.
+    /// Returns the statement in the form for the server, and whether its text was rewritten.
+    /// `None`: the request was handled.
     fn rewritten(
         &mut self,
         statement: Arc<PgStatement>,
@@ -140,7 +140,8 @@ impl PgLink<'_, '_> {
         }
     }
 
-    /// A text that is too long to be looked at can be prepared without a name: it is not kept.
+    /// Handles a text that is too long to be parsed: it can only be prepared without a name, and is
+    /// not kept.
     fn parse_unseen(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         let Some(name) = rest.get(HEADER_BYTES) else {
             return PgMessageOutcome::More(HEADER_BYTES + 1);
@@ -168,7 +169,7 @@ impl PgLink<'_, '_> {
         self.pass(header, rest)
     }
 
-    /// A `Parse` of a statement that is kept under a name of ours.
+    /// Sends a `Parse` of a statement that is kept under a name of the pooler.
     fn parse_shared(&mut self, statement: &Arc<PgStatement>, undo: NameUndo) {
         let schema = self.shared.schema.load(Ordering::Relaxed);
         let statements = &self.server.statements;
@@ -195,7 +196,7 @@ impl PgLink<'_, '_> {
         match exchange.status() {
             TransactionStatus::Failed => true,
             TransactionStatus::Idle if !self.server.may_begin => false,
-            // An earlier batch is under way.
+            // An earlier batch is in progress.
             TransactionStatus::Idle | TransactionStatus::InTransaction => {
                 exchange.iter().any(|entry| {
                     entry.audience == ReplyAudience::Client
@@ -229,8 +230,8 @@ impl PgLink<'_, '_> {
         self.server.sent(ExchangeRequest::Local, ReplyAudience::Client, note);
     }
 
-    /// Makes a request of the extended protocol fail with an error of ours, as if the server had
-    /// refused it: the transaction fails, and what follows is passed over.
+    /// Makes a request of the extended protocol fail with an error of the pooler, as if the server
+    /// had refused it: the transaction fails, and following requests are skipped.
     pub(super) fn refuse_request(&mut self, code: &str, message: &str) {
         let mut error = Vec::new();
         message::backend::error(&mut error, &ErrorFields::error(code, message));
@@ -239,7 +240,7 @@ impl PgLink<'_, '_> {
         self.server.sent(ExchangeRequest::DescribeStatement, ReplyAudience::Client, note);
     }
 
-    /// The statement that a name means.
+    /// Returns the statement of a name.
     fn meaning(&self, name: &[u8]) -> Option<&Arc<PgStatement>> {
         if name.is_empty() {
             return self.client.statements.unnamed.as_ref();
@@ -247,8 +248,8 @@ impl PgLink<'_, '_> {
         self.client.statements.named(NameId::of(&self.shared.key, name))
     }
 
-    /// The statement that a name means, prepared at the server; none if the name means nothing here
-    /// and the server is to say so.
+    /// Returns the statement of a name, prepared at the server; `None` if the name is unknown here,
+    /// so that the server reports the error.
     fn statement(&mut self, name: &[u8]) -> Option<(Arc<PgStatement>, bool)> {
         let statement = self.meaning(name)?.clone();
         let statements = &mut self.server.statements;
@@ -260,20 +261,20 @@ impl PgLink<'_, '_> {
         Some((statement, true))
     }
 
-    /// Returns whether what the name means depends on requests that may have failed.
+    /// Returns whether the statement of the name depends on requests that may have failed.
     fn is_uncertain(&self, name: &[u8]) -> bool {
         let id = if name.is_empty() { None } else { Some(NameId::of(&self.shared.key, name)) };
         self.server.is_uncertain(id)
     }
 
-    /// Returns whether the name is none and the client has no statement without a name. The server
-    /// may have somebody's.
+    /// Returns whether the name is empty and the client has no unnamed statement. The server may
+    /// have another client's.
     fn is_nothing(&self, name: &[u8], found: bool) -> bool {
         name.is_empty() && !found && !self.server.unseen_unnamed
     }
 
-    /// Prepares a statement at the server, if it is not there for certain. Returns whether anything
-    /// had to be sent.
+    /// Prepares a statement at the server, unless it certainly exists there. Returns whether
+    /// anything was sent.
     pub(super) fn ensure(&mut self, statement: &PgStatement) -> bool {
         match self.server.statements.use_in(statement.id, self.server.batch) {
             StatementPresence::There | StatementPresence::UnderWay => return false,
@@ -284,14 +285,14 @@ impl PgLink<'_, '_> {
         true
     }
 
-    /// Appends the name under which the server has what the client calls so.
+    /// Appends the server's name for the client's statement.
     fn put_statement_name(&mut self, found: Option<&(Arc<PgStatement>, bool)>, name: &[u8]) {
         match found {
             Some((statement, true)) => {
                 self.out.to_server.extend_from_slice(statement.server_name());
             }
             Some((_, false)) => {}
-            // Names of ours are not for clients to guess.
+            // Clients must not guess the pooler's names.
             None if name.starts_with(SERVER_NAME_PREFIX) => {
                 self.out.to_server.push(b'?');
                 self.out.to_server.extend_from_slice(name.get(1..).unwrap_or_default());
@@ -365,8 +366,8 @@ impl PgLink<'_, '_> {
         PgMessageOutcome::Bytes(part.len())
     }
 
-    /// Why a client that may only read gets no such portal. One that ends the transaction has to be
-    /// the last of its batch, and nameless, so that it is not run in another one.
+    /// Returns why a read-only client gets no such portal. One that ends the transaction has to be
+    /// the last of its batch, and unnamed, so that it is not run in another transaction.
     fn refuses_portal(
         &mut self,
         portal: &[u8],
@@ -388,7 +389,7 @@ impl PgLink<'_, '_> {
         None
     }
 
-    /// `Describe`, `Close` and `Execute` are names and little more.
+    /// Handles `Describe`, `Close` and `Execute`, which contain little more than names.
     pub(super) fn small(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         if header.total > NAME_BYTES_MAX {
             return unknown(header, self.out);
@@ -462,15 +463,15 @@ impl PgLink<'_, '_> {
             self.restore(text);
         }
         if self.server.batch_waits {
-            // What follows may be data or a request; until it is known which, nothing is sent. The
-            // server says nothing of a plain result before it is asked to.
+            // The next message may be data or a request; until that is known, nothing is sent. The
+            // server does not send a plain result unless requested.
             put_header(self.out.to_server, frontend::FLUSH, 0);
             self.client.barrier = true;
         }
         taken
     }
 
-    /// Others may use the statement, so that it stays; the client's name goes.
+    /// Closes the client's name; the statement stays for others.
     fn close_statement(&mut self, name: &[u8], header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         let undo = if name.is_empty() {
             self.server.statements.unnamed = None;
@@ -479,7 +480,7 @@ impl PgLink<'_, '_> {
         } else {
             let id = NameId::of(&self.shared.key, name);
             if self.client.statements.named(id).is_none() && !name.starts_with(SERVER_NAME_PREFIX) {
-                // It may be one of SQL's `PREPARE`, of which the server alone knows.
+                // It may be one of SQL's `PREPARE`, which only the server knows.
                 self.server.sent(
                     ExchangeRequest::Close,
                     ReplyAudience::Client,

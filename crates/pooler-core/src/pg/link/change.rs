@@ -13,15 +13,15 @@ use crate::pg::server::{PgRequestPurpose, PgServerSession};
 use crate::pg::settings::{PgSettings, is_replayable};
 use crate::pg::statements::write_close;
 
-/// Takes away what code may have left that is not in a text and was not asked about this time.
+/// Resets state that code outside of the text may have left and that was not probed this time.
 const HIDDEN_RESET: &[u8] = b"RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;CLOSE ALL;\
 UNLISTEN *;DISCARD TEMP;SELECT pg_catalog.pg_advisory_unlock_all();";
 
-/// Makes the server's settings the client's. Returns whether anything had to be sent.
+/// Changes the server's settings to the client's. Returns whether anything was sent.
 ///
 /// The change is a transaction of its own: if it fails, the server is left in a failed transaction,
-/// so that what the client has sent behind it fails as well and nothing runs under settings that
-/// are somebody else's.
+/// so that the client's following requests fail as well and nothing runs under another client's
+/// settings.
 pub(super) fn settings(
     shared: &mut PgLinkContext,
     client: &PgClientSession,
@@ -33,14 +33,14 @@ pub(super) fn settings(
         return false;
     }
     if !hidden && server.applied == client.wanted {
-        // From now on the comparison above is enough.
+        // Makes the comparison above sufficient from now on.
         server.applied = client.wanted.clone();
         return false;
     }
     let mut text = std::mem::take(&mut shared.scratch);
     text.clear();
     if hidden {
-        // Settings that nobody sees may be there; this takes them away with all others.
+        // There may be settings that cannot be queried; this resets them with all others.
         text.extend_from_slice(HIDDEN_RESET);
         server.applied = server.startup.clone();
         server.dirt.settings_reset();
@@ -52,7 +52,7 @@ pub(super) fn settings(
     true
 }
 
-/// Returns what a tenant believes of texts, for [`dirt`].
+/// Returns a tenant's trust in texts, for [`dirt`].
 pub(super) fn believed(verify: api::VerifyMode) -> dirt::VerifyPolicy {
     match verify {
         api::VerifyMode::Unknown => dirt::VerifyPolicy::Unknown,
@@ -61,8 +61,8 @@ pub(super) fn believed(verify: api::VerifyMode) -> dirt::VerifyPolicy {
     }
 }
 
-/// Settings of the session changed, by what the client did: the server has them, and the client
-/// wants them from now on.
+/// Records changes of settings by the client: the server has them, and the client wants them from
+/// now on.
 pub(super) fn apply(
     client: Option<&mut PgClientSession>,
     server: &mut PgServerSession,
@@ -99,27 +99,27 @@ pub(super) fn apply(
     keep(client, server, applied, wanted, known);
 }
 
-/// Adopts what an answer of the server says about the settings of its session.
+/// Adopts the settings that a server's answer reports.
 pub(super) fn adopt(
     mut client: Option<&mut PgClientSession>,
     server: &mut PgServerSession,
     found: dirt::ReportedSettings,
 ) {
     if let Some(all) = found.all {
-        // Those that it was started with are there unless one of these is over it.
+        // The initial settings apply unless one of these overrides them.
         let mut applied = (*server.startup).clone();
         let mut known = true;
-        // The server shows nobody the settings of no module: what was known of them stays.
+        // The server does not list custom settings: the known ones stay known.
         let hidden = server.applied.iter().filter(|(name, _)| name.contains('.'));
         let all = all.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in hidden.chain(all) {
-            // Roles are asked for by themselves.
+            // Roles are queried separately.
             known &= !is_replayable(name) || applied.put(name, Some(value));
         }
         let forced = client.as_ref().map(|client| client.forced.clone()).unwrap_or_default();
         let mut wanted = applied.overlaid(&forced);
         if let Some(client) = &client {
-            // What code has reset is for the client what it started with.
+            // A setting that code has reset has the client's start value for the client.
             for (name, value) in client.startup.iter().filter(|it| applied.value(it.0).is_none()) {
                 known &= wanted.put(name, Some(value));
             }
@@ -130,8 +130,8 @@ pub(super) fn adopt(
     apply(client, server, found.changes);
 }
 
-/// Returns what the client wants and the server did not have yet as it was asked, it wants still.
-/// Says whether there was room for that.
+/// Keeps settings that the client wants and the server did not have yet when it was queried.
+/// Returns whether there was room.
 fn postpone(had: &PgSettings, wanted: &PgSettings, now: &mut PgSettings) -> bool {
     let mut known = true;
     for (name, value) in wanted.iter().filter(|(name, value)| had.value(name) != Some(value)) {
@@ -143,7 +143,7 @@ fn postpone(had: &PgSettings, wanted: &PgSettings, now: &mut PgSettings) -> bool
     known
 }
 
-/// A session whose settings are not all known stays with its client.
+/// Keeps a session whose settings are partly unknown with its client.
 fn keep(
     client: Option<&mut PgClientSession>,
     server: &mut PgServerSession,
@@ -159,7 +159,7 @@ fn keep(
         if wanted == *server.applied { server.applied.clone() } else { Arc::new(wanted) };
 }
 
-/// Tells the client the parameters of the server that it does not know.
+/// Reports the server's parameters to the client that it does not know.
 pub(super) fn tell_parameters(
     client: &mut PgClientSession,
     server: &PgServerSession,
@@ -176,8 +176,8 @@ pub(super) fn tell_parameters(
     client.seen = server.parameters.clone();
 }
 
-/// Closes the statements that are out of use for longest, so that there is room. Only while nothing
-/// is outstanding: an error of the client's would make the server pass over it.
+/// Closes the least recently used statements, to make room. Only while nothing is outstanding:
+/// after an error of the client the server would skip the request.
 pub(super) fn trim_statements(server: &mut PgServerSession, out: &mut LinkOutputs<'_>) {
     if server.statements.len() <= server.limits.prepared_statements_max {
         return;

@@ -1,4 +1,4 @@
-//! Bytes from a client.
+//! Input from a client.
 
 use api::PoolMode;
 use wire::pg::exchange::{CopyState, ExchangeEntry, ExchangeRequest, ReplyAudience};
@@ -19,7 +19,7 @@ const OF_LARGE_OBJECTS: [u32; 13] =
 
 /// Result of a message.
 pub(super) enum PgMessageOutcome {
-    /// So many bytes are dealt with; the message's rest streams.
+    /// This many bytes were processed; the message's rest is streamed.
     Bytes(usize),
     /// Waiting for this many bytes.
     More(usize),
@@ -31,7 +31,8 @@ pub(super) enum PgMessageOutcome {
     Refuse,
 }
 
-/// Deals with bytes of a client, as far as it can be. `server` is what [`super::attach`] gave it.
+/// Processes input from a client, as far as possible. `server` is the connection that
+/// [`super::attach`] attached.
 pub fn from_client(
     shared: &mut PgLinkContext,
     client: &mut PgClientSession,
@@ -72,7 +73,7 @@ pub fn from_client(
             PgMessageOutcome::Refuse => break (ClientNext::Refuse, 0),
         }
     };
-    // In front of the server's replies, and so in one write with them, unless none are to come.
+    // Before the server's replies, and so in one write with them, unless none are outstanding.
     if let Some(server) = server
         && server.exchange.is_local()
     {
@@ -81,7 +82,7 @@ pub fn from_client(
     FromClient { consumed, want, next }
 }
 
-/// Says what is to be said here, as far as it is its turn.
+/// Sends local replies, as far as it is their turn.
 #[inline]
 pub(super) fn say_locals(server: &mut PgServerSession, heard: bool, to_client: &mut Vec<u8>) {
     while let Some(ExchangeEntry { note, .. }) = server.exchange.pop_local() {
@@ -93,7 +94,7 @@ pub(super) fn say_locals(server: &mut PgServerSession, heard: bool, to_client: &
     }
 }
 
-/// Takes the next part of a message whose head was seen.
+/// Forwards the next part of a message whose header was processed.
 pub(super) fn stream(body: &mut PgPartialMessage, rest: &[u8], to: &mut Vec<u8>) -> usize {
     let part = rest.get(..body.left).unwrap_or(rest);
     if body.pass {
@@ -103,19 +104,20 @@ pub(super) fn stream(body: &mut PgPartialMessage, rest: &[u8], to: &mut Vec<u8>)
     part.len()
 }
 
-/// Tells a client why it cannot stay.
+/// Sends a client the error with which it is disconnected.
 pub(super) fn refuse(out: &mut LinkOutputs<'_>, code: &str, message: &str) -> PgMessageOutcome {
     message::backend::error(out.to_client, &ErrorFields::fatal(code, message));
     PgMessageOutcome::Refuse
 }
 
-/// Takes a message whose content matters to nobody.
+/// Consumes a message whose content does not matter.
 pub(super) fn pass_over(client: &mut PgClientSession, header: PgHeader) -> PgMessageOutcome {
     client.body = PgPartialMessage { left: header.body(), pass: false };
     PgMessageOutcome::Bytes(HEADER_BYTES)
 }
 
-/// A client without a server connection is between transactions: a few messages need no server.
+/// Handles input of a client without a server connection, which is between transactions: a few
+/// messages need no server.
 fn alone(
     client: &mut PgClientSession,
     header: PgHeader,
@@ -134,7 +136,7 @@ fn alone(
             PgMessageOutcome::Bytes(header.total)
         }
         frontend::FLUSH if header.total == HEADER_BYTES => PgMessageOutcome::Bytes(header.total),
-        // The rest of a copy that failed; a server reads over it too.
+        // The rest of a failed copy; a server skips it, too.
         frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL => {
             pass_over(client, header)
         }
@@ -197,7 +199,7 @@ impl PgLink<'_, '_> {
                 let message = format!("a message of type {tag:#04x} during COPY from stdin");
                 refuse(self.out, "08P01", &message)
             }
-            // The server passes over everything until a Sync; so it need not be sent.
+            // The server skips everything until a `Sync`; so it need not be sent.
             _ if self.server.exchange.is_skipping() => pass_over(self.client, header),
             frontend::QUERY => self.query(header, rest),
             frontend::PARSE => self.parse(header, rest),
@@ -212,8 +214,8 @@ impl PgLink<'_, '_> {
         }
     }
 
-    /// A call of a function by its number. In a sandbox it may be one of those that drivers use for
-    /// large objects: others read whatever their argument names.
+    /// Handles a function call by number. A sandbox may only call the functions that drivers use
+    /// for large objects: others can read whatever their argument names.
     fn function_call(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         if self.client.is_sandbox {
             let number = rest.get(HEADER_BYTES..).and_then(|it| it.first_chunk::<4>());
@@ -237,16 +239,15 @@ impl PgLink<'_, '_> {
         self.pass(header, rest)
     }
 
-    /// Returns whether what was waited for is known: the server copies, does not, or passes over
-    /// requests.
+    /// Returns whether the awaited fact is known: the server copies, does not, or skips requests.
     fn is_barrier_over(&self) -> bool {
         let exchange = &self.server.exchange;
         exchange.is_empty() || exchange.is_skipping() || exchange.copying() != CopyState::None
     }
 
-    /// Returns whether settings have to change before the next request, or may have to, and cannot
-    /// before an answer has come about what they are. Code may have reset what the client started
-    /// with.
+    /// Returns whether settings have to change before the next request, or may have to, but the
+    /// answer about their current values is outstanding. Code may have reset the client's start
+    /// settings.
     fn is_asked_in_between(&self) -> bool {
         let server = &*self.server;
         server.answer.is_some()
@@ -255,8 +256,8 @@ impl PgLink<'_, '_> {
                 || (server.dirt.asks_about_resets() && server.startup != self.client.startup))
     }
 
-    /// Returns whether what runs may change what a read-only client is not to change, so that what
-    /// follows has to wait until that is known.
+    /// Returns whether running code may lift a client's restriction to read-only, so that following
+    /// requests have to wait until that is known.
     fn may_be_allowed_to_write(&self) -> bool {
         let server = &*self.server;
         let in_doubt = server.settings_in_doubt || server.may_lift;
@@ -266,7 +267,7 @@ impl PgLink<'_, '_> {
             && server.exchange.copying() == CopyState::None
     }
 
-    /// Between two transactions of a client that keeps its server connection.
+    /// Prepares the session between two transactions of a client that keeps its server connection.
     pub(super) fn prepare_idle(&mut self) {
         let server = &mut *self.server;
         if server.unsynced || server.exchange.has_client_entries() {
@@ -286,7 +287,7 @@ impl PgLink<'_, '_> {
         }
     }
 
-    /// Passes a message on as it is.
+    /// Forwards a message unchanged.
     pub(super) fn pass(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         let part = rest.get(..header.total).unwrap_or(rest);
         self.out.to_server.extend_from_slice(part);
@@ -322,7 +323,7 @@ impl PgLink<'_, '_> {
     }
 }
 
-/// Returns whether a client in this mode gives its server connection back after a transaction.
+/// Returns whether a client in this mode returns its server connection after a transaction.
 pub(super) fn shares(mode: PoolMode) -> bool {
     match mode {
         PoolMode::Session => false,

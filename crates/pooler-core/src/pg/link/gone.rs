@@ -11,7 +11,7 @@ use crate::pg::dirt::DepartureCleanup;
 use crate::pg::probe::{ProbeQueries, ProbeReader, ProbeTopics};
 use crate::pg::server::{PgCleanup, PgRequestPurpose, PgServerSession};
 
-/// The client that held this server connection is gone, whatever it was doing.
+/// Handles the departure of the client that held this server connection, in any state.
 pub fn client_gone(
     client: &PgClientSession,
     server: &mut PgServerSession,
@@ -26,8 +26,8 @@ pub fn client_gone(
     let runs = server.exchange.has_client_entries();
     let fails = server.exchange.is_skipping() || server.exchange.copying() == CopyState::In;
     match server.exchange.copying() {
-        // It may be about to read data: what would end the batch is then no request, but breaks
-        // the protocol.
+        // It may be about to read data: a message that ends the batch would then violate the
+        // protocol.
         CopyState::None if runs && server.unsynced && server.batch_waits && !fails => {
             return DepartureAction::Close;
         }
@@ -35,16 +35,16 @@ pub fn client_gone(
         CopyState::In => {
             fail_copy(server, out);
             let front = server.exchange.front().map(|front| front.request);
-            // The request is not in the queue: it was sent before data was read.
+            // The request is not in the queue: it was sent before the server read data.
             server.unsynced |= front == Some(ExchangeRequest::Execute);
         }
-        // Replication has nothing to come back to.
+        // A replication connection cannot be reused.
         CopyState::Both => return DepartureAction::Close,
     }
     server.exchange.orphan();
     if server.unsynced || server.exchange.is_skipping() {
         if server.unsynced && !fails {
-            // With a `Sync` alone the server would commit what its client has not ended.
+            // With a `Sync` alone the server would commit a batch that its client has not ended.
             put_describe_nothing(out.to_server);
             server.sent(
                 ExchangeRequest::DescribeStatement,
@@ -65,11 +65,11 @@ pub fn client_gone(
     }
 }
 
-/// Ends a copy that the server has begun to read: no client is there to send data. It takes no
-/// notice of a cancel request while it waits for them.
+/// Ends a copy for which the server has begun to read: no client is left to send data. The server
+/// ignores cancel requests while it waits for data.
 pub(super) fn end_copy(server: &mut PgServerSession, out: &mut LinkOutputs<'_>) {
     fail_copy(server, out);
-    // It has passed over a `Sync` that was sent behind the request.
+    // The server has skipped a `Sync` that was sent after the request.
     if server.exchange.front().is_some_and(|front| front.request == ExchangeRequest::Execute) {
         server.sync(ReplyAudience::Nobody, out.to_server);
     }
@@ -80,7 +80,7 @@ fn fail_copy(server: &mut PgServerSession, out: &mut LinkOutputs<'_>) {
     server.exchange.copy_ended();
 }
 
-/// The next step of cleaning up, once nothing is outstanding; none while a step is under way.
+/// Takes the next step of a cleanup, once nothing is outstanding; none while a step is in progress.
 pub(super) fn clean(server: &mut PgServerSession, out: &mut LinkOutputs<'_>) -> Option<ServerNext> {
     debug_assert!(server.exchange.is_empty(), "{server:?}");
     let idle = server.exchange.status() == TransactionStatus::Idle;

@@ -1,4 +1,4 @@
-//! Texts on their way to the server: those that are refused, and those that are changed.
+//! Texts on their way to the server: which are refused, and which are rewritten.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use crate::pg::server::{PgRequestPurpose, RewrittenRequest, TextRewrite};
 use crate::pg::statements::NameId;
 use crate::pg::texts::PgStatementFacts;
 
-/// Why a text is not let through: the code of the error, and its sentence.
+/// Why a text is refused: the code of the error, and its message.
 pub(super) type Refusal = (&'static str, Cow<'static, str>);
 
 /// Command about channels.
 pub(super) enum ChannelCommand {
-    /// Passed as it is.
+    /// Forwarded unchanged.
     AsIs,
-    /// The relay's listener has to hear some first.
+    /// The relay's listener has to subscribe to channels first.
     NeedListener,
     Refused(Refusal),
-    /// This text, and what it means.
+    /// Rewritten to this text, with its original actions.
     Rewritten(Vec<u8>, Vec<ListenAction>),
 }
 
-/// A function may have allowed the next transaction to write, which is looked into between two of
-/// them: when the server is at rest.
+/// A function may have allowed the next transaction to write, which is checked between two
+/// transactions: when the server is at rest.
 pub(super) const AFTER_END: Refusal = (
     "25006",
     Cow::Borrowed(
@@ -44,7 +44,7 @@ pub(super) const AFTER_END: Refusal = (
 );
 
 impl PgLink<'_, '_> {
-    /// A text of the simple protocol.
+    /// Handles a text of the simple protocol.
     pub(super) fn query(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         let seen = header.total <= STATEMENT_BYTES_SCANNED_MAX;
         let Some(body) = rest.get(HEADER_BYTES..header.total) else {
@@ -72,7 +72,7 @@ impl PgLink<'_, '_> {
         };
         if self.is_about_channels(&facts) {
             match self.channels(&text) {
-                // It goes the way of all others.
+                // It is handled like all others.
                 ChannelCommand::AsIs => {}
                 ChannelCommand::NeedListener => return PgMessageOutcome::NeedListener,
                 ChannelCommand::Refused(refusal) => return self.refuse_query(header, refusal),
@@ -110,7 +110,7 @@ impl PgLink<'_, '_> {
         }
     }
 
-    /// A text that is too long to be looked at.
+    /// Handles a text that is too long to be parsed.
     fn query_unseen(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         let facts = PgStatementFacts::UNKNOWN;
         if let Some(refusal) = self.refusal(&facts) {
@@ -134,7 +134,7 @@ impl PgLink<'_, '_> {
         self.pass(header, rest)
     }
 
-    /// Sends another text in place of the message.
+    /// Sends another text instead of the message's.
     fn send_text(
         &mut self,
         header: PgHeader,
@@ -149,15 +149,15 @@ impl PgLink<'_, '_> {
     }
 
     fn sent_query(&mut self, note: PgRequestPurpose) {
-        // A text of the simple protocol takes the place of the statement without a name.
+        // A text of the simple protocol replaces the unnamed statement.
         self.client.statements.unnamed = None;
         self.server.statements.unnamed = None;
         self.server.unseen_unnamed = false;
         self.server.sent(ExchangeRequest::Query, ReplyAudience::Client, note);
     }
 
-    /// Before anything of a client's text is sent. False: replies are to come first, and nothing
-    /// was sent.
+    /// Prepares the session before a client's text is sent. False: replies must arrive first, and
+    /// nothing was sent.
     #[must_use]
     pub(super) fn prepare(&mut self, facts: &PgStatementFacts) -> bool {
         let reads = facts.effects.intersects(PgEffects::SEQUENCE_READ);
@@ -167,8 +167,8 @@ impl PgLink<'_, '_> {
         }
         self.prepare_idle();
         self.client.reads_sequences |= reads;
-        // Within the transaction it would be too late: what the client did in it would be lost.
-        // Behind its own value it would be too late as well: `nextval` may be the first of two
+        // Within the transaction it would be too late: the client's actions in it would be lost.
+        // After a value of its own it would be too late as well: `nextval` may be the first of two
         // statements of which the second reads.
         let may_read = self.client.reads_sequences
             || facts.verb == StatementVerb::Begin
@@ -179,13 +179,13 @@ impl PgLink<'_, '_> {
         true
     }
 
-    /// Returns whether the values of sequences are another client's, and can be taken away.
+    /// Returns whether the values of sequences are another client's, and can be cleared.
     fn must_hide_sequences(&self) -> bool {
         let server = &*self.server;
         server.foreign_sequences && server.exchange.status() == TransactionStatus::Idle
     }
 
-    /// Hides sessions of other clients; what it did itself comes afterwards.
+    /// Clears the sequence values of other clients' sessions; the client's own follow later.
     fn hide_sequences(&mut self) {
         if self.must_hide_sequences() {
             let server = &mut *self.server;
@@ -194,7 +194,7 @@ impl PgLink<'_, '_> {
         }
     }
 
-    /// A text is going to run.
+    /// Records a text that is about to run.
     pub(super) fn runs(&mut self, facts: &PgStatementFacts) {
         self.server.settings_in_doubt |= facts.changes_settings();
         self.server.may_lift |=
@@ -203,7 +203,7 @@ impl PgLink<'_, '_> {
         self.server.may_begin |= facts.may_begin();
     }
 
-    /// Returns whether a text must not run at all.
+    /// Returns the refusal of a text that must not run.
     pub(super) fn refusal(&self, facts: &PgStatementFacts) -> Option<Refusal> {
         let effects = facts.effects;
         let begins = effects.intersects(PgEffects::TRANSACTION)
@@ -218,7 +218,7 @@ impl PgLink<'_, '_> {
         if let Some(what) = facts.prohibitions.for_readers.filter(|_| self.client.read_only) {
             return Some(("25006", not_for_readers(what).into()));
         }
-        // Code may allow it to the transactions behind it.
+        // Code may allow following transactions to write.
         let several = effects.contains(PgEffects::MULTI.with(PgEffects::TRANSACTION));
         if self.client.read_only && several && effects.intersects(PgEffects::FUNCTION) {
             let message = "the tenant is read-only: a text of several transactions that calls \
@@ -243,13 +243,13 @@ impl PgLink<'_, '_> {
         pass_over(self.client, header)
     }
 
-    /// Returns whether a text begins or ends listening at a server connection that is shared.
+    /// Returns whether a text starts or ends listening at a shared server connection.
     pub(super) fn is_about_channels(&self, facts: &PgStatementFacts) -> bool {
         facts.effects.intersects(PgEffects::LISTEN | PgEffects::UNLISTEN)
             && shares(self.client.mode)
     }
 
-    /// Changes a text about channels into one that leaves the server connection as it is.
+    /// Rewrites a text about channels to one that does not affect the server connection.
     pub(super) fn channels(&mut self, text: &[u8]) -> ChannelCommand {
         let Some((text, actions)) = rewrite_listen(text) else { return ChannelCommand::AsIs };
         let listening = self.client.listening.get_or_insert_default();
@@ -266,7 +266,7 @@ impl PgLink<'_, '_> {
         ChannelCommand::Rewritten(text, actions)
     }
 
-    /// A text of SQL's `EXECUTE` or `DEALLOCATE` with the name that a statement has at the server,
+    /// Returns a text of SQL's `EXECUTE` or `DEALLOCATE` with the server's name of the statement,
     /// if the client prepared it by the protocol.
     pub(super) fn renamed(
         &mut self,
@@ -282,7 +282,7 @@ impl PgLink<'_, '_> {
         let id = NameId::of(&self.shared.key, name.name.as_bytes());
         let statement = self.client.statements.named(id)?.clone();
         if self.ensure(&statement) && within == ReplyAudience::Nobody {
-            // The text is no part of the batch that prepares the statement.
+            // The text is not a part of the batch that prepares the statement.
             self.server.sync(ReplyAudience::Nobody, self.out.to_server);
         }
         let renamed = rewrite_name(text, name.range.clone(), statement.server_name());

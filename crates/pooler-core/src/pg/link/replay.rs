@@ -1,11 +1,11 @@
-//! A batch that is sent again, because a plan that the server kept does not fit any more.
+//! Repetition of a batch after a plan kept by the server no longer fits.
 //!
 //! A server refuses to run a prepared statement whose result has other columns than when it was
-//! prepared ("cached plan must not change result type"). A client that has prepared it long ago, or
-//! shares it with others, can do nothing about that; so the statement is prepared anew and the
-//! batch is sent once more. That is invisible only if nothing of the batch was done or answered,
-//! and if the client asks for the columns before it gets rows: one that does not would read rows of
-//! another shape than it knows, and rather wants the error.
+//! prepared ("cached plan must not change result type"). A client that prepared it long ago, or
+//! shares it with others, cannot avoid that; so the statement is prepared again and the batch is
+//! repeated. That is transparent only if nothing of the batch was executed or answered, and if the
+//! client requests the columns before the rows: otherwise it would misread rows with other columns,
+//! and the error is preferable.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY>
@@ -18,23 +18,23 @@ use crate::pg::client::PgClientSession;
 use crate::pg::server::{PgRequestPurpose, PgServerSession};
 use crate::pg::statements::{PgStatementId, write_close, write_parse};
 
-/// Bytes of a batch that are kept; a longer one is not sent again.
+/// Maximum bytes of a batch that are kept; a longer one is not repeated.
 pub const REPLAY_BYTES_MAX: usize = 16 * 1024;
 
-/// Messages of a batch that may be sent again.
+/// Messages of a batch that may be repeated.
 #[derive(Debug, Default)]
 pub(crate) struct BatchReplay {
     on: bool,
-    /// From the first request that runs a statement on; what prepares some before that is done.
+    /// Messages from the first request on that runs a statement; earlier prepares are done.
     bytes: Vec<u8>,
-    /// The batch asks for columns.
+    /// True if the batch requests columns.
     describes: bool,
     /// Offset from which the output belongs to the batch.
     from: usize,
 }
 
 impl BatchReplay {
-    /// A batch begins, outside of a transaction. `at` is how much goes to the server before it.
+    /// Begins a batch, outside of a transaction. `at` is the length of the output before it.
     #[inline]
     pub(crate) fn begin(&mut self, at: usize) {
         self.on = true;
@@ -43,13 +43,13 @@ impl BatchReplay {
         self.from = at;
     }
 
-    /// The batch cannot be sent again.
+    /// Gives up: the batch cannot be repeated.
     #[inline]
     pub(crate) fn stop(&mut self) {
         self.on = false;
     }
 
-    /// A request was sent: `sent` is what goes to the server, from `before` on it is the request.
+    /// Records a request: `sent` is the output for the server, with the request from `before` on.
     #[inline]
     pub(super) fn record(&mut self, tag: u8, sent: &[u8], before: usize, whole: bool) {
         let before = before.max(std::mem::take(&mut self.from));
@@ -61,9 +61,9 @@ impl BatchReplay {
         match tag {
             frontend::DESCRIBE => self.describes = true,
             frontend::EXECUTE if !self.describes => self.on = false,
-            // What prepares statements ahead of all others will have been done.
+            // Prepares before all other requests will have been done.
             frontend::PARSE | frontend::CLOSE | frontend::FLUSH if first => return,
-            // A statement was prepared with it: it cannot be an old one.
+            // Its statement was prepared in this batch, so it cannot be outdated.
             frontend::BIND if first && request.first() != Some(&tag) => self.on = false,
             frontend::BIND | frontend::PARSE | frontend::CLOSE | frontend::FLUSH => {}
             frontend::EXECUTE | frontend::SYNC => {}
@@ -78,7 +78,7 @@ impl BatchReplay {
         }
     }
 
-    /// A request was answered.
+    /// Records that a request was answered.
     #[inline]
     pub(super) fn answered(&mut self, request: ExchangeRequest) {
         self.on &= matches!(
@@ -88,7 +88,7 @@ impl BatchReplay {
     }
 }
 
-/// The statement whose plan does not fit any more, if this error says so.
+/// Returns the statement whose plan no longer fits, if this error reports one.
 pub(super) fn stale(server: &PgServerSession, body: &[u8]) -> Option<PgStatementId> {
     let id = match server.exchange.front()?.note {
         PgRequestPurpose::Bind { id, .. } => id?,
@@ -100,7 +100,7 @@ pub(super) fn stale(server: &PgServerSession, body: &[u8]) -> Option<PgStatement
     says_so.then_some(id)
 }
 
-/// Sends the batch again, if that goes unseen.
+/// Repeats the batch, if that is transparent.
 pub(super) fn replay(
     client: &PgClientSession,
     server: &mut PgServerSession,
@@ -131,7 +131,7 @@ pub(super) fn replay(
         ReplyAudience::Nobody,
         PgRequestPurpose::Plain,
     );
-    // The failed batch still ends with its own.
+    // The failed batch still ends with its own `Sync`.
     server.exchange.push_front(
         ExchangeRequest::Sync,
         ReplyAudience::Nobody,

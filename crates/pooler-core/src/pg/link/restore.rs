@@ -1,13 +1,12 @@
-//! Resets of settings: a client goes back to the values that it started with.
+//! Resets of settings to the values that a client started with.
 //!
-//! The server goes back to the values that its own session started with, which are no client's:
-//! `SET` has no way to change those. So a statement that resets a setting is sent as one that sets
-//! it, in its place in the text, so that whatever runs behind it in the same transaction sees the
-//! right value, and so that savepoints and rollbacks do with it what they do with a reset. Behind a
-//! `RESET ALL` the settings are set one by one. The command tags that the client sees are those of
-//! what it sent.
+//! A server resets a setting to its own session's initial value, which is not the client's: `SET`
+//! cannot change those. So a statement that resets a setting is rewritten, in its place in the
+//! text, to one that sets it. Following statements in the same transaction thus see the right
+//! value, and savepoints and rollbacks affect it like a reset. After a `RESET ALL` the settings are
+//! set one by one. The client receives the command tags of its original statements.
 //!
-//! A reset within code that is not in the text cannot be replaced: until the end of its transaction
+//! A reset in code that is not in the text cannot be rewritten: until the end of its transaction
 //! the client sees the server's value.
 
 use wire::pg::exchange::{ExchangeRequest, ReplyAudience};
@@ -20,7 +19,7 @@ use crate::pg::server::{PgRequestPurpose, TagChange, TextRewrite};
 use crate::pg::settings::{is_respelled, write_assignment, write_block, write_call};
 use crate::pg::texts::PgStatementFacts;
 
-/// The name of the statement, and of the portal, that runs behind a `RESET ALL`.
+/// Name of the statement and of the portal that run after a `RESET ALL`.
 const RESTORE: &str = "cove: restore";
 
 /// A text without resets.
@@ -41,8 +40,8 @@ pub(super) enum TextProtocol {
 }
 
 impl PgLink<'_, '_> {
-    /// A text in which each reset of a setting that the client started with is written as the
-    /// setting's change. `None` when there is none.
+    /// Returns a text in which each reset of a setting that the client started with is rewritten to
+    /// an assignment. `None` if there is none.
     pub(super) fn restored(
         &self,
         text: &[u8],
@@ -50,7 +49,7 @@ impl PgLink<'_, '_> {
         protocol: TextProtocol,
     ) -> Option<RestoredText> {
         let look = facts.look.as_ref()?;
-        // Where statements begin is not certain in a text that is not understood.
+        // In a text that cannot be parsed the boundaries of statements are uncertain.
         if look.defaults.is_empty() || facts.effects.intersects(PgEffects::UNPARSED) {
             return None;
         }
@@ -108,13 +107,13 @@ impl PgLink<'_, '_> {
         Some(RestoredText { text: out, facts, rewrite })
     }
 
-    /// Settings that the client started with and the server connection did not.
+    /// Returns settings that the client started with and the server connection did not.
     fn startup(&self) -> impl Iterator<Item = (&str, &str)> {
         let server = &self.server.startup;
         self.client.startup.iter().filter(|(name, value)| server.value(name) != Some(*value))
     }
 
-    /// Writes the value of one setting in place of its default. False: the text stays as it is.
+    /// Writes the value of one setting instead of its default. False: the text stays unchanged.
     fn write_default(&self, site: &DefaultSite, out: &mut Vec<u8>) -> bool {
         let found = self.startup().find(|(name, _)| *name == site.name);
         let Some((name, value)) = found else { return false };
@@ -129,12 +128,12 @@ impl PgLink<'_, '_> {
         }
     }
 
-    /// Returns whether the client's own value of a setting is given by a block of code.
+    /// Returns whether the client's own value of a setting is assigned by a block of code.
     fn is_block(&self, name: &str) -> bool {
         self.startup().any(|(known, value)| known == name && is_respelled(name, value))
     }
 
-    /// The text that gives the client everything that it started with.
+    /// Returns the text that restores all start settings of the client.
     fn write_restore(&self) -> Option<Box<[u8]>> {
         let mut out = Vec::new();
         for (name, value) in self.startup() {
@@ -162,11 +161,11 @@ impl PgLink<'_, '_> {
         }
     }
 
-    /// Runs what has to run behind a portal that resets all settings, within its batch. If the
-    /// portal fails the server passes over it.
+    /// Runs the assignments that follow a portal that resets all settings, within its batch. If the
+    /// portal fails, the server skips them.
     pub(super) fn restore(&mut self, text: &[u8]) {
         let out = &mut *self.out.to_server;
-        // One that was left by a batch which failed.
+        // An earlier failed batch may have left one.
         message::frontend::close_statement(out, RESTORE);
         self.server.sent(ExchangeRequest::Close, ReplyAudience::Nobody, PgRequestPurpose::Restore);
         put_header(out, frontend::PARSE, RESTORE.len() + 1 + text.len() + 1 + 2);
@@ -175,7 +174,7 @@ impl PgLink<'_, '_> {
         out.extend_from_slice(text);
         out.extend_from_slice(&[0; 3]);
         self.server.sent(ExchangeRequest::Parse, ReplyAudience::Nobody, PgRequestPurpose::Restore);
-        // The portal has a name as well: that without one is the client's.
+        // The portal is named as well: the unnamed one is the client's.
         put_header(out, frontend::BIND, 2 * (RESTORE.len() + 1) + 6);
         for _ in 0..2 {
             out.extend_from_slice(RESTORE.as_bytes());
@@ -191,13 +190,13 @@ impl PgLink<'_, '_> {
             ReplyAudience::Nobody,
             PgRequestPurpose::Restore,
         );
-        // Its portals go with it.
+        // Its portals are closed with it.
         message::frontend::close_statement(out, RESTORE);
         self.server.sent(ExchangeRequest::Close, ReplyAudience::Nobody, PgRequestPurpose::Restore);
     }
 }
 
-/// Appends what gives a setting its value, letter by letter. False: there is no way to write it.
+/// Appends the assignment of a setting's exact value. False: it cannot be written.
 fn write_default_value(verb: &str, name: &str, value: &str, out: &mut Vec<u8>) -> bool {
     if is_respelled(name, value) {
         write_block(name, value, verb == "SET LOCAL", out);
