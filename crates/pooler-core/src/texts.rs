@@ -1,20 +1,20 @@
-//! A bounded table of what is known of the texts that clients send, for either protocol.
+//! A bounded cache of facts about clients' texts, for either protocol.
 //!
-//! A text is kept when it is seen for the second time. One with values in it comes once and leaves
-//! nothing behind but a number: of those the shape is kept, which is the same for all values. Two
-//! generations of a table forget what is out of use.
+//! A text is cached when it occurs for the second time. A text with values occurs once and leaves
+//! only a hash; its shape, which is the same for all values, is cached instead. Two generations of
+//! a table drop unused entries.
 
 use wire::shape;
 
 use crate::pg::statements::{HashKey, HashedMap};
 
-/// Texts in one generation of the table.
+/// Maximum texts in one generation of the table.
 const TEXTS_MAX: usize = 4_096;
 
-/// Bytes of texts in one generation of the table.
+/// Maximum bytes of texts in one generation of the table.
 const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Hashes of texts that were seen once; a power of two.
+/// Number of hashes of texts that occurred once; a power of two.
 const SEEN_ONCE: usize = 4_096;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct CachedStatement<V> {
     value: V,
 }
 
-/// Known texts; one table for each thread.
+/// Cached texts; each thread has its own table.
 #[derive(Debug)]
 pub(crate) struct TextTable<V> {
     key: HashKey,
@@ -35,7 +35,7 @@ pub(crate) struct TextTable<V> {
 }
 
 impl<V> TextTable<V> {
-    /// An empty table, whose hashes nobody outside can foresee.
+    /// Creates an empty table, whose hashes cannot be predicted from outside.
     pub(crate) fn new(key: HashKey) -> TextTable<V> {
         TextTable {
             key,
@@ -46,13 +46,13 @@ impl<V> TextTable<V> {
         }
     }
 
-    /// Returns what the texts are hashed with.
+    /// Returns the key of the hashes.
     pub(crate) fn key(&self) -> &HashKey {
         &self.key
     }
 
-    /// Returns what is known of a text that was seen before. The same text has a place for each
-    /// `reading`, the number of the way in which it is read; `look` is called when it gets one.
+    /// Returns the cached value of a text that occurred before. The same text has an entry for each
+    /// `reading`, the number of its parsing mode; `look` is called to create one.
     pub(crate) fn known(
         &mut self,
         text: &[u8],
@@ -70,7 +70,7 @@ impl<V> TextTable<V> {
             };
             self.keep(hash, known);
         }
-        // Two texts of one hash: the second is looked at every time.
+        // For two texts with one hash, the second is parsed every time.
         let known = self.young.get_mut(&hash)?;
         (known.reading == reading && *known.text == *text).then_some(&mut known.value)
     }
@@ -84,7 +84,7 @@ impl<V> TextTable<V> {
         drop(self.young.insert(hash, known));
     }
 
-    /// Returns whether a hash was seen before; remembers it if not.
+    /// Returns whether a hash occurred before; remembers it if not.
     fn was_seen(&mut self, hash: u64) -> bool {
         let at = usize::try_from(hash % 4_096).unwrap_or_default();
         match self.seen_once.get_mut(at) {
@@ -98,7 +98,7 @@ impl<V> TextTable<V> {
     }
 }
 
-/// Known shapes: of texts that differ in their constants, which come once each.
+/// Cached shapes of texts that differ in their constants and occur once each.
 #[derive(Debug)]
 pub(crate) struct ShapeTable<V> {
     shapes: TextTable<Option<V>>,
@@ -107,13 +107,13 @@ pub(crate) struct ShapeTable<V> {
 }
 
 impl<V: Clone> ShapeTable<V> {
-    /// An empty table.
+    /// Creates an empty table.
     pub(crate) fn new(key: HashKey) -> ShapeTable<V> {
         ShapeTable { shapes: TextTable::new(key), shape: Vec::new() }
     }
 
-    /// Returns what is known of every text of the shape that `text` has, if that was seen before.
-    /// `look` says what `text` does, unless that depends on its constants.
+    /// Returns the cached value of all texts with the shape of `text`, if the shape occurred
+    /// before. `look` analyses `text`, and returns `None` if the result depends on its constants.
     pub(crate) fn known(
         &mut self,
         text: &[u8],
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(known("SELECT 333", 7), (Some(7), 1));
         assert_eq!(known("SELECT 4444", 8), (None, 1));
         assert_eq!(known("SELECT 5", 8), (Some(8), 2));
-        // What depends on the constants is not looked at again, either.
+        // A shape whose result depends on the constants is not parsed again, either.
         assert_eq!(known("SET a = 1", 7), (None, 2));
         assert_eq!(known("SET a = 2", 7), (None, 3));
         assert_eq!(known("SET a = 3", 7), (None, 3));

@@ -1,9 +1,9 @@
-//! A client's way in: from its first byte to `AuthenticationOk`.
+//! A client's login: from its first byte to `AuthenticationOk`.
 //!
-//! Pure: bytes go in, bytes and a decision come out, and whoever has the socket does what the
-//! decision says. It never reads a clock, an address or a configuration, and it hashes for no more
-//! than microseconds: secrets come prepared ([`PgVerifier`]). What was not consumed is presented
-//! again, with more behind it.
+//! Pure: the input is bytes, the output bytes and a decision, which the owner of the socket
+//! executes. A login never reads a clock, an address or a configuration, and it hashes for no more
+//! than microseconds: secrets are prepared ([`PgVerifier`]). Unconsumed input is presented again,
+//! with more bytes.
 //!
 //! ```text
 //! input ─► More ─► … ─► StartTls ─► tls_started ─► … ─► Route ─► routed ─► … ─► Done ─► welcome
@@ -25,14 +25,14 @@ mod requested;
 
 pub use requested::{PgStartupRequest, ReplicationMode};
 
-/// Requests for encryption that a client may make before it begins: one for TLS, one for GSSAPI,
-/// and one more for the forgetful.
+/// Maximum requests for encryption of a client before its startup message: one for TLS, one for
+/// GSSAPI, and one repetition.
 const ENCRYPTION_REQUESTS_MAX: u8 = 3;
 
-/// The longest message with a password or a part of SASL, its head included.
+/// Maximum message with a password or a part of SASL, including its header.
 const PASSWORD_MESSAGE_BYTES_MAX: usize = PASSWORD_BYTES_MAX + 64;
 
-/// The newest minor version of protocol 3 that is spoken.
+/// The newest supported minor version of protocol 3.
 const MINOR_MAX: u16 = 2;
 
 /// Policy for all clients of a listener.
@@ -40,7 +40,7 @@ const MINOR_MAX: u16 = 2;
 pub struct PgLoginPolicy {
     /// Encryption over TCP. Unix sockets need none and are offered none, as in PostgreSQL.
     pub tls: TlsPolicy,
-    /// Rule on where cleartext passwords may be asked for.
+    /// Rule on where cleartext passwords may be requested.
     pub cleartext: CleartextPolicy,
 }
 
@@ -49,18 +49,18 @@ pub struct PgLoginPolicy {
 pub enum TlsPolicy {
     /// Not available.
     Absent,
-    /// Offered to clients that ask.
+    /// Offered to clients that request it.
     Offered,
-    /// Required: clients that do not ask are refused.
+    /// Required: clients that do not request it are refused.
     Required,
 }
 
-/// Rule on where cleartext passwords may be asked for.
+/// Rule on where cleartext passwords may be requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CleartextPolicy {
     /// Over TLS and Unix sockets.
     Protected,
-    /// Anywhere: for those who had it so and know what they do.
+    /// Anywhere: for compatibility with existing installations, at the operator's risk.
     Anywhere,
 }
 
@@ -71,7 +71,7 @@ pub enum ClientTransport {
     Tcp,
     /// Over a Unix socket, with the user id of the process at the other end.
     Unix {
-        /// Absent when the kernel would not say.
+        /// `None` if the kernel does not report it.
         uid: Option<u32>,
     },
 }
@@ -79,31 +79,31 @@ pub enum ClientTransport {
 /// Result of the TLS handshake with a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFacts {
-    /// The server name that the client asked for.
+    /// The server name that the client requested.
     pub server_name: Option<String>,
-    /// True if both agreed by ALPN on `postgresql`; direct TLS demands it.
+    /// True if both agreed by ALPN on `postgresql`, which direct TLS requires.
     pub is_postgresql: bool,
-    /// The hash of our certificate, for binding SCRAM to the channel; absent when its signature
+    /// Hash of the server-side certificate, for SCRAM's channel binding; `None` if its signature
     /// has no hash that is defined for that.
     pub end_point: Option<Vec<u8>>,
-    /// The common name in the certificate that the client showed and an authority vouched for.
+    /// The common name in the client's certificate, if an authority verified it.
     pub client_name: Option<String>,
 }
 
 /// Random bytes for one login; never used twice.
 #[derive(Clone, Copy, Debug)]
 pub struct LoginEntropy {
-    /// Our part of SCRAM's nonce.
+    /// The server's part of SCRAM's nonce.
     pub nonce: [u8; NONCE_BYTES],
     /// The salt of an MD5 challenge.
     pub salt: [u8; 4],
 }
 
 impl LoginEntropy {
-    /// From the kernel.
+    /// Returns random bytes of the kernel.
     ///
     /// # Errors
-    /// When the kernel gives none.
+    /// If the kernel provides none.
     pub fn random() -> std::io::Result<LoginEntropy> {
         let mut entropy = LoginEntropy { nonce: [0; NONCE_BYTES], salt: [0; 4] };
         getrandom::fill(&mut entropy.nonce).map_err(std::io::Error::from)?;
@@ -117,8 +117,8 @@ impl LoginEntropy {
 pub struct RouteAuth {
     /// The proof.
     pub proof: PgProof,
-    /// True if replication connections are possible: only where it gets a server connection of its
-    /// own.
+    /// Whether replication connections are possible: only if the client gets a server connection of
+    /// its own.
     pub replication: ReplicationPolicy,
 }
 
@@ -133,17 +133,17 @@ impl RouteAuth {
 /// Proof that a client has to give.
 #[derive(Clone, Debug)]
 pub enum PgProof {
-    /// None, or given already: by its certificate, by its user id.
+    /// None, or one that was given already: by a certificate, by a user id.
     Nothing,
     /// A password.
     Password(Arc<PgVerifier>, PgPasswordMethod),
 }
 
-/// Method by which a password is asked for. A user with a SCRAM secret is always asked by SCRAM: it
-/// is the only way that costs little.
+/// Method by which a password is requested. A user with a SCRAM secret is always asked by SCRAM,
+/// the only cheap method for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PgPasswordMethod {
-    /// By SCRAM, or by MD5 if there is nothing but an MD5 secret.
+    /// By SCRAM, or by MD5 if there is only an MD5 secret.
     #[default]
     Best,
     /// By SCRAM.
@@ -164,12 +164,12 @@ pub enum ReplicationPolicy {
     Dedicated,
 }
 
-/// Why a client is sent away, as it is told.
+/// Why a client is refused, as reported to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgLoginRefusal {
     /// SQLSTATE.
     pub code: &'static str,
-    /// A sentence.
+    /// Message.
     pub message: String,
     /// Hint for the client.
     pub hint: Option<String>,
@@ -178,7 +178,7 @@ pub struct PgLoginRefusal {
 }
 
 impl PgLoginRefusal {
-    /// Without a hint.
+    /// Creates a refusal without a hint.
     #[must_use]
     pub fn new(code: &'static str, message: impl Into<String>) -> PgLoginRefusal {
         PgLoginRefusal { code, message: message.into(), hint: None, cause: None }
@@ -191,34 +191,34 @@ impl PgLoginRefusal {
         PgLoginRefusal { cause: Some(cause.into()), ..PgLoginRefusal::new("28P01", message) }
     }
 
-    /// Appends it as a fatal `ErrorResponse`.
+    /// Appends the refusal as a fatal `ErrorResponse`.
     pub fn write(&self, out: &mut Vec<u8>) {
         let fields = ErrorFields::fatal(self.code, &self.message);
         backend::error(out, &ErrorFields { hint: self.hint.as_deref(), ..fields });
     }
 }
 
-/// Next step. First, what is in `out` is sent.
+/// Next step. The content of `out` must be sent first.
 #[derive(Debug)]
 pub enum PgLoginNext {
     /// Present more bytes.
     More,
-    /// Shake hands, beginning with what was not consumed; then call [`PgLogin::tls_started`].
+    /// Perform the TLS handshake, beginning with the unconsumed input; then call
+    /// [`PgLogin::tls_started`].
     StartTls,
-    /// Lead [`PgLogin::requested`] to a tenant, in whatever time that takes; then call
+    /// Resolve the tenant of [`PgLogin::requested`], which may take any time; then call
     /// [`PgLogin::routed`].
     Route,
-    /// The client is who it says. It waits for [`welcome`], or for an error.
+    /// The client is authenticated. It waits for [`welcome`], or for an error.
     Done(Box<PgAuthenticatedClient>),
-    /// Not a client but a request to cancel what another one does. Close at once: there is no
-    /// answer.
+    /// A cancel request instead of a login. Close at once: there is no reply.
     Cancel {
         /// Process id to cancel.
         pid: u32,
-        /// Proves that it may.
+        /// Key that authorizes the request.
         key: Vec<u8>,
     },
-    /// Close. The client was told, unless it left by itself.
+    /// Close. The client received the error, unless it left by itself.
     Fail(PgLoginRefusal),
 }
 
@@ -226,7 +226,7 @@ pub enum PgLoginNext {
 #[derive(Debug)]
 #[must_use]
 pub struct PgLoginStep {
-    /// Bytes of the input that are done with.
+    /// Bytes of the input that were processed.
     pub consumed: usize,
     /// Next step.
     pub next: PgLoginNext,
@@ -238,7 +238,7 @@ impl PgLoginStep {
     }
 }
 
-/// A client that has proved who it is.
+/// An authenticated client.
 #[derive(Debug)]
 pub struct PgAuthenticatedClient {
     /// Request.
@@ -249,7 +249,7 @@ pub struct PgAuthenticatedClient {
     pub verifier: Option<Arc<PgVerifier>>,
 }
 
-/// Secret that a client's proof disclosed. Enough to log in to a server in its name.
+/// Secret that a client's proof disclosed. It suffices to log in to a server as the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PgDisclosedSecret {
     /// None.
@@ -272,18 +272,18 @@ pub struct PgLogin {
     state: PgLoginState,
 }
 
-/// State of a login: the message that is awaited.
+/// State of a login: the expected message.
 #[derive(Debug)]
 enum PgLoginState {
     /// A first packet.
     First,
-    /// The end of a handshake; `direct` when it was begun without asking.
+    /// The end of a handshake; `direct` if the client started it without a request.
     Handshake { direct: bool },
-    /// An answer of [`PgLogin::routed`].
+    /// The result of [`PgLogin::routed`].
     Routing,
     /// A message with a proof.
     Proof(Arc<PgVerifier>, ScramExchange),
-    /// End.
+    /// Finished.
     Over,
 }
 
@@ -303,14 +303,14 @@ impl PgLogin {
         PgLogin { policy, reached, entropy, requests: 0, tls, requested, state }
     }
 
-    /// Returns what the client asks for; there from [`PgLoginNext::Route`] on, until
+    /// Returns the client's request; available from [`PgLoginNext::Route`] to
     /// [`PgLoginNext::Done`].
     #[must_use]
     pub fn requested(&self) -> Option<&PgStartupRequest> {
         self.requested.as_ref()
     }
 
-    /// Takes what the client has sent and was not consumed before.
+    /// Processes input from the client that was not consumed before.
     pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> PgLoginStep {
         match &self.state {
             PgLoginState::First if bytes.first() == Some(&TLS_HANDSHAKE) => self.direct_tls(out),
@@ -322,13 +322,14 @@ impl PgLogin {
         }
     }
 
-    /// Continues behind TLS. What was encrypted is presented from now on.
+    /// Continues after the TLS handshake. From now on the decrypted input is presented.
     pub fn tls_started(&mut self, facts: TlsFacts, out: &mut Vec<u8>) -> PgLoginStep {
         let PgLoginState::Handshake { direct } = self.state else {
             return self.fail(0, PgLoginRefusal::new("08P01", "TLS was not asked for"), out);
         };
         if direct && !facts.is_postgresql {
-            // Otherwise a client of another protocol could be made to speak to us (ALPACA attack).
+            // Otherwise a client of another protocol could be redirected to this server (ALPACA
+            // attack).
             let message = "direct TLS connection without the ALPN protocol \"postgresql\"";
             return self.fail(0, PgLoginRefusal::new("08P01", message), out);
         }
@@ -419,8 +420,8 @@ impl PgLogin {
             return self.fail(consumed, refusal, out);
         }
         if !is_last {
-            // Whoever is in between could have put it there, to be taken for the client's after
-            // the handshake (CVE-2021-23214, CVE-2021-3935).
+            // An attacker on the path could have inserted the data, to pass it as the client's
+            // after the handshake (CVE-2021-23214, CVE-2021-3935).
             let refusal =
                 PgLoginRefusal::new("08P01", "received unencrypted data after a request for TLS");
             return self.fail(consumed, refusal, out);
@@ -448,7 +449,7 @@ impl PgLogin {
             .filter(|it| it.starts_with("_pq_."))
             .collect();
         if version != startup.version || !unknown.is_empty() {
-            // Here and nowhere else, so once.
+            // Sent only here, and so once.
             backend::negotiate_protocol_version(out, minor, &unknown);
         }
         if self.policy.tls == TlsPolicy::Required
@@ -465,7 +466,7 @@ impl PgLogin {
         Ok(())
     }
 
-    /// Returns how this user is asked for a password.
+    /// Returns the password exchange for this user.
     fn exchange(
         &self,
         verifier: &PgVerifier,
@@ -491,7 +492,7 @@ impl PgLogin {
         }
     }
 
-    /// Returns what SCRAM can be bound to.
+    /// Returns the channel binding for SCRAM.
     fn channel(&self) -> ChannelBinding<'_> {
         match self.tls.as_ref().and_then(|tls| tls.end_point.as_deref()) {
             Some(hash) => ChannelBinding::EndPoint(hash),
@@ -515,7 +516,7 @@ impl PgLogin {
         }
     }
 
-    /// Takes a message with a proof.
+    /// Handles a message with a proof.
     fn proof(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> PgLoginStep {
         let header = match PgHeader::parse(bytes) {
             Ok(Some(header)) => header,
@@ -633,7 +634,7 @@ enum PgProofOutcome {
     Right(PgDisclosedSecret),
 }
 
-/// The mechanism and the data of a `SASLInitialResponse`.
+/// Returns the mechanism and the data of a `SASLInitialResponse`.
 fn sasl_initial(body: &[u8]) -> Option<(&str, &[u8])> {
     let end = body.iter().position(|byte| *byte == 0)?;
     let (mechanism, rest) = body.split_at_checked(end)?;
@@ -643,7 +644,8 @@ fn sasl_initial(body: &[u8]) -> Option<(&str, &[u8])> {
     Some((std::str::from_utf8(mechanism).ok()?, data))
 }
 
-/// A client whose proof is wrong is told no more than that; one that does not speak properly is.
+/// Returns the refusal after a SCRAM error: without details for a wrong proof, with details for a
+/// violation of the protocol.
 fn scram_refusal(user: &str, error: ScramError) -> PgLoginRefusal {
     match error {
         ScramError::Proof => PgLoginRefusal::wrong_password(user, error.to_string()),
@@ -657,8 +659,8 @@ fn scram_refusal(user: &str, error: ScramError) -> PgLoginRefusal {
     }
 }
 
-/// Appends what follows `AuthenticationOk`: the parameters of the client's server, the process id
-/// and key for cancelling that we made for it, and that it may begin.
+/// Appends the messages after `AuthenticationOk`: the parameters of the client's server, the
+/// process id and cancel key that were generated for the client, and `ReadyForQuery`.
 pub fn welcome<'a>(
     parameters: impl IntoIterator<Item = (&'a str, &'a str)>,
     pid: u32,

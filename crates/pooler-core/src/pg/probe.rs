@@ -1,13 +1,14 @@
-//! Asking a server connection what its session still has: the question as SQL, and its answer.
+//! Probe of the state that a server connection's session still has: the query, and its answer.
 //!
-//! It is one simple query of one statement, sent when the client's reply is already on its way.
-//! Every name in it is qualified, operators and types too, so that no `search_path` puts another
-//! one in its place. It needs no privilege that `PUBLIC` lacks, works from version 12 to 18, and
-//! leaves nothing behind. Nothing is sent from here.
+//! The probe is one simple query with one statement, sent while the client's reply is already on
+//! its way. Every name in it is qualified, including operators and types, so that a `search_path`
+//! cannot replace them. It needs no privilege that `PUBLIC` lacks, works from version 12 to 18, and
+//! leaves no state. This module sends nothing itself.
 //!
-//! Costs on one core with version 15, beside 40 µs for `SELECT 1`: settings 600 to 800 µs, because
-//! the server writes out all of them; advisory locks 60, temporary things 30, prepared statements
-//! 15, cursors 10, channels and role nothing that shows; all but the settings together 140. So a
+//! Costs on one core with version 15, beyond 40 µs for `SELECT 1`: settings 600 to 800 µs, because
+//! the server writes all of them; advisory locks 60, temporary objects 30, prepared statements 15,
+//! cursors 10, channels and role negligible; all except the settings together 140. So a probe
+//! queries only state that may have changed, and settings by name if the name is known.
 //! question asks only what may have changed, and settings by name where the name is known.
 
 use std::borrow::Cow;
@@ -17,23 +18,24 @@ use std::sync::LazyLock;
 
 use wire::pg::sql::is_setting_name;
 
-/// Rows of an answer that are read. The longest lists are channels, and settings, of which a server
-/// has about 400.
+/// Maximum rows of an answer that are read. The longest lists are channels, and settings, of which
+/// a server has about 400.
 pub(crate) const ANSWER_ROWS_MAX: usize = 4096;
 
-/// Settings that are asked for by name in one question; where there are more, all are asked for.
+/// Maximum settings that are queried by name in one probe; if there are more, all settings are
+/// queried.
 pub(crate) const NAMES_MAX: usize = 16;
 
-/// Settings of no module that are asked for beside all others.
+/// Maximum custom settings that are queried in addition to all others.
 pub(crate) const HIDDEN_NAMES_MAX: usize = 64;
 
-/// Kinds of things a session can keep.
+/// Kinds of state that a session can keep.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ProbeTopics(u8);
 
 impl ProbeTopics {
     pub(crate) const NONE: ProbeTopics = ProbeTopics(0);
-    /// All settings that were made in the session.
+    /// All settings that were set in the session.
     pub(crate) const SETTINGS: ProbeTopics = ProbeTopics(1);
     /// Session user and role.
     pub(crate) const ROLE: ProbeTopics = ProbeTopics(1 << 1);
@@ -45,11 +47,11 @@ impl ProbeTopics {
     pub(crate) const TEMP: ProbeTopics = ProbeTopics(1 << 4);
     /// Cursors that outlive their transaction.
     pub(crate) const CURSORS: ProbeTopics = ProbeTopics(1 << 5);
-    /// Statements that SQL prepared.
+    /// Statements that were prepared by SQL.
     pub(crate) const PREPARED: ProbeTopics = ProbeTopics(1 << 6);
-    /// A function that tells of connections of dblink.
+    /// A function that lists connections of dblink.
     pub(crate) const CONNECTIONS: ProbeTopics = ProbeTopics(1 << 7);
-    /// All of them.
+    /// All topics.
     pub(crate) const ALL: ProbeTopics = ProbeTopics(0xff);
 
     pub(crate) const fn contains(self, other: ProbeTopics) -> bool {
@@ -91,9 +93,9 @@ impl BitOrAssign for ProbeTopics {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ProbeQueries {
     pub topics: ProbeTopics,
-    /// Settings whose values are asked for by name; each is one that [`is_setting_name`] accepts.
+    /// Settings to query by name; [`is_setting_name`] accepts each of them.
     names: Vec<String>,
-    /// Settings of no module that are asked for too, because nobody sees whether they changed.
+    /// Custom settings to query in addition, because their changes are not visible.
     hidden: Vec<String>,
 }
 
@@ -106,21 +108,21 @@ impl ProbeQueries {
         self.topics.is_empty() && self.names.is_empty()
     }
 
-    /// The settings that are asked for by name.
+    /// Returns the settings that are queried by name.
     #[cfg(test)]
     pub(crate) fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Asks for a setting by name; for all of them, when the name is none or there are too many.
+    /// Queries a setting by name; queries all of them if the name is invalid or there are too many.
     pub(crate) fn ask_for(&mut self, name: &str) {
         if self.topics.contains(ProbeTopics::SETTINGS) || self.names.iter().any(|it| it == name) {
-            // A setting of no module is not among all settings, so its name is kept beside them.
+            // A custom setting is not among all settings, so its name is kept in addition.
             if self.names.iter().any(|it| it == name) || !name.contains('.') {
                 return;
             }
         }
-        // Where names are too many, those of no module are asked for all the same.
+        // Custom settings are queried even if there are too many names.
         let most = if name.contains('.') { HIDDEN_NAMES_MAX } else { NAMES_MAX };
         if self.names.len() >= most || !is_setting_name(name) {
             self.topics |= ProbeTopics::SETTINGS;
@@ -136,7 +138,7 @@ impl ProbeQueries {
         }
     }
 
-    /// Asks for a setting of no module as well, where all settings are asked for.
+    /// Queries a custom setting in addition, if all settings are queried.
     pub(crate) fn ask_for_hidden(&mut self, name: &str) {
         let known = self.names.iter().chain(&self.hidden).any(|it| it == name);
         let room = self.hidden.len() < HIDDEN_NAMES_MAX && is_setting_name(name);
@@ -145,18 +147,18 @@ impl ProbeQueries {
         }
     }
 
-    /// The settings that are asked for as well.
+    /// Returns the settings that are queried in addition.
     pub(crate) fn hidden(&self) -> &[String] {
         &self.hidden
     }
 
-    /// Returns whether this setting is among those that are asked for as well.
+    /// Returns whether this setting is queried in addition.
     pub(crate) fn is_hidden(&self, name: &str) -> bool {
         self.hidden.iter().any(|it| it == name)
     }
 
-    /// The question as one statement. Each row of its answer has three columns: which topic it is
-    /// about, a name, a value.
+    /// Returns the probe as one statement. Each row of its answer has three columns: topic, name,
+    /// value.
     pub(crate) fn sql(&self) -> Cow<'static, str> {
         static ALL: LazyLock<String> = LazyLock::new(|| write(ProbeTopics::ALL, [].iter()));
         let names = self.names.iter().chain(&self.hidden);
@@ -167,13 +169,13 @@ impl ProbeQueries {
     }
 }
 
-/// Queries by topic. `2615` is the object id of `pg_namespace`, fixed in `pg_namespace.dat`:
-/// everything within a schema depends on the schema, whichever kind it is, and the index on that is
-/// what makes the question cheap.
+/// Queries by topic. `2615` is the object id of `pg_namespace`, fixed in `pg_namespace.dat`: every
+/// object in a schema depends on the schema, whatever its kind, and the index on dependencies makes
+/// the query cheap.
 ///
-/// `13` is the language C (`pg_language.dat`), in which only superusers make functions. Somebody
-/// else's function of the name must not run as the role that is asked about; that is also why it is
-/// called by its number and not by its name.
+/// `13` is the language C (`pg_language.dat`), in which only superusers create functions. Another
+/// user's function of this name must not run as the probed role; for the same reason the function
+/// is called by its number and not by its name.
 const PARTS: [(ProbeTopics, &str); 8] = [
     (
         ProbeTopics::SETTINGS,
@@ -231,7 +233,7 @@ fn write<'a>(topics: ProbeTopics, names: impl Iterator<Item = &'a String>) -> St
         }
     }
     for name in names {
-        // The name has no quote and no backslash: `ask_for` looked.
+        // The name has no quote and no backslash: `ask_for` checked it.
         part(format_args!("SELECT 'n', '{name}', pg_catalog.current_setting('{name}', true)"));
     }
     sql
@@ -240,23 +242,23 @@ fn write<'a>(topics: ProbeTopics, names: impl Iterator<Item = &'a String>) -> St
 /// Findings about a session.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ProbeFindings {
-    /// Settings made in the session with their values, as `set_config` takes them back. Without
-    /// those of no module (`app.user`): the server shows them to nobody who does not name them.
+    /// Settings made in the session with their values, in the form that `set_config` accepts.
+    /// Without custom settings (`app.user`), which the server shows only by name.
     pub settings: Vec<(String, String)>,
-    /// Settings that were asked for by name; `None` is one that does not exist.
+    /// Settings that were queried by name; `None` if one does not exist.
     pub named: Vec<(String, Option<String>)>,
-    /// True if it acts as somebody else than who logged in.
+    /// True if the session has another role than the one that logged in.
     pub role_changed: bool,
     pub channels: Vec<String>,
     pub advisory_locks: bool,
     pub temp_tables: bool,
     pub hold_cursors: bool,
     pub sql_prepared: bool,
-    /// The number of the function that tells of connections of dblink.
+    /// The number of the function that lists connections of dblink.
     pub connections_function: Option<u32>,
 }
 
-/// Why an answer cannot be believed. The server connection is of no use then.
+/// Why an answer is invalid. The server connection is then unusable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum ProbeError {
     #[error("unexpected row in the reply")]
@@ -277,8 +279,8 @@ impl ProbeReader {
         ProbeReader { found: ProbeFindings::default(), rows: 0 }
     }
 
-    /// Takes the body of a `DataRow`. `login` is who logged in on this server connection. A role
-    /// that a login gets by `ALTER ROLE … SET role` counts as changed.
+    /// Processes the body of a `DataRow`. `login` is the user that logged in on this server
+    /// connection. A role that a login gets by `ALTER ROLE … SET role` counts as changed.
     pub(crate) fn row(&mut self, body: &[u8], login: &str) -> Result<(), ProbeError> {
         self.rows += 1;
         if self.rows > ANSWER_ROWS_MAX {
@@ -289,7 +291,7 @@ impl ProbeReader {
         let value = || value.map(str::to_owned);
         let found = &mut self.found;
         match topic {
-            // A setting without a value is one that was never given any: an empty text.
+            // A setting without a value was never set: an empty text.
             Some("s") => found.settings.push((name()?, value().unwrap_or_default())),
             Some("n") => found.named.push((name()?, value())),
             Some("r") => {
@@ -314,7 +316,7 @@ impl ProbeReader {
     }
 }
 
-/// The three columns of a row in text format.
+/// Returns the three columns of a row in text format.
 fn columns(body: &[u8]) -> Option<[Option<&str>; 3]> {
     let (count, mut rest) = body.split_first_chunk::<2>()?;
     if u16::from_be_bytes(*count) != 3 {

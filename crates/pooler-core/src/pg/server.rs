@@ -1,5 +1,5 @@
-//! A server connection's session, as far as the protocol goes: what is outstanding, what it has,
-//! and what has to happen before somebody else may have it.
+//! A server connection's session in the protocol: its outstanding requests, its state, and what has
+//! to be done before another client may use it.
 
 use std::sync::Arc;
 
@@ -22,47 +22,47 @@ use crate::link::ErrorTally;
 pub(crate) enum PgRequestPurpose {
     /// No effect on the state here.
     Plain,
-    /// Runs a text; taken when the first reply comes.
+    /// Runs a text; the facts are taken at the first reply.
     Text(Option<PgStatementFacts>),
-    /// Runs a text, or a portal of one, that is not the one which the client sent.
+    /// Runs a text, or a portal of one, that differs from the text that the client sent.
     Rewritten(Box<RewrittenRequest>),
-    /// Gives settings the values that the client started with, behind its `RESET ALL`.
+    /// Sets settings to the values that the client started with, after its `RESET ALL`.
     Restore,
-    /// Calls a function by its number; taken when the first reply comes.
+    /// Calls a function by its number; the flag is taken at the first reply.
     Call(bool),
     /// Runs a portal.
     Run,
     /// A `Parse` of a shared statement.
     Prepare { id: PgStatementId, undo: Option<NameUndo> },
-    /// A `Parse` of the statement without a name.
+    /// A `Parse` of the unnamed statement.
     Unnamed { undo: Option<NameUndo> },
     /// Describes a statement.
     Describe { id: PgStatementId },
-    /// Makes a portal, of this statement if it is one that was prepared here. What its text does is
-    /// taken when the first reply comes.
+    /// Creates a portal, with the statement's identity if it was prepared here. The facts about its
+    /// text are taken at the first reply.
     Bind { id: Option<PgStatementId>, facts: Option<PgStatementFacts> },
-    /// `ParseComplete`, said here.
+    /// A `ParseComplete` that is sent locally.
     Prepared { undo: NameUndo },
-    /// `CloseComplete`, said here.
+    /// A `CloseComplete` that is sent locally.
     Closed { undo: Option<NameUndo> },
-    /// A request that must fail, so that this error can be given in its place.
+    /// A request that must fail, so that this error is sent instead.
     Refused(Box<[u8]>),
-    /// Makes the settings those of the attached client.
+    /// Sets the settings to those of the attached client.
     Settings,
-    /// Asks what the client left behind.
+    /// Probes the state that the client left behind.
     Probe,
-    /// Asks for connections of dblink.
+    /// Queries connections of dblink.
     Connections,
     /// Ends the transaction of a client that left.
     Rollback,
-    /// Takes the values of sequences away that another client's statements gave.
+    /// Clears the sequence values of another client's statements.
     Sequences,
-    /// Brings everything back to how it was.
+    /// Resets the session.
     Reset,
 }
 
 impl PgRequestPurpose {
-    /// Returns what the request changed in the client's names.
+    /// Returns the request's change of the client's names.
     pub(crate) fn undo(&mut self) -> Option<&mut NameUndo> {
         match self {
             PgRequestPurpose::Prepare { undo, .. }
@@ -73,7 +73,7 @@ impl PgRequestPurpose {
         }
     }
 
-    /// The name that the request changed.
+    /// Returns the name that the request changed.
     pub(crate) fn renames(&self) -> Option<Name> {
         match self {
             PgRequestPurpose::Prepare { undo, .. }
@@ -85,33 +85,33 @@ impl PgRequestPurpose {
     }
 }
 
-/// Differences between a text as the client sent it and as the server has it.
+/// Differences between a text as the client sent it and as the server received it.
 #[derive(Debug, Default)]
 pub(crate) struct TextRewrite {
-    /// Channels that it begins or ends listening to.
+    /// Subscriptions that it starts or ends.
     pub(crate) actions: Vec<ListenAction>,
-    /// Command tags that are not passed as they are.
+    /// Command tags that are not forwarded unchanged.
     pub(crate) tags: Vec<TagChange>,
-    /// A text that has to run behind it.
+    /// A text that has to run after it.
     pub(crate) restores: Option<Box<[u8]>>,
 }
 
-/// A command tag that the client is not to see.
+/// A command tag that the client must not receive.
 #[derive(Debug)]
 pub(crate) struct TagChange {
     /// Number of the statement in the server's text, from 0.
     pub(crate) statement: usize,
-    /// In its place; none if the client did not send that statement.
+    /// Tag to send instead; `None` if the client did not send that statement.
     pub(crate) shown: Option<&'static str>,
 }
 
-/// A request whose text is not the client's.
+/// A request whose text differs from the client's.
 #[derive(Debug)]
 pub(crate) struct RewrittenRequest {
-    /// Further facts about its text; taken when the first reply comes.
+    /// Further facts about its text; taken at the first reply.
     pub(crate) facts: Option<PgStatementFacts>,
     pub(crate) rewrite: Arc<TextRewrite>,
-    /// Statements of it that are done.
+    /// Number of its completed statements.
     pub(crate) done: usize,
 }
 
@@ -127,18 +127,17 @@ impl RewrittenRequest {
 /// Facts about a server connection at its start.
 #[derive(Debug)]
 pub struct PgServerSetup {
-    /// The number of its process.
+    /// Process id.
     pub pid: u32,
     /// Cancel key.
     pub key: Box<[u8]>,
-    /// Pool that it belongs to: what is learnt about texts stays within.
+    /// Pool that it belongs to: lessons about texts stay within it.
     pub pool: u32,
     /// User that logged in.
     pub user: Box<str>,
-    /// The parameters it reported.
+    /// Parameters that the server reported.
     pub parameters: ReportedParameters,
-    /// The settings it was started with, which `RESET` brings back: those that the tenant demands
-    /// of every client.
+    /// Initial settings, which `RESET` restores: those that the tenant enforces for every client.
     pub settings: Arc<PgSettings>,
     /// Limits and rules of its links.
     pub limits: LinkLimits,
@@ -149,7 +148,7 @@ pub struct PgServerSetup {
 pub(crate) enum PgCleanup {
     /// None.
     None,
-    /// Replies that nobody wants are still to come.
+    /// Waits for replies that are not needed.
     Draining,
     /// The client's transaction is being rolled back.
     RollingBack,
@@ -160,11 +159,11 @@ pub(crate) enum PgCleanup {
 /// Progress of a batch towards the end of its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchEnds {
-    /// No end in it.
+    /// The batch does not end it.
     No,
-    /// Ended perhaps by what would be executed next.
+    /// The next `Execute` may end it.
     Bound,
-    /// Ended perhaps: what followed would run in the next one.
+    /// It may have ended: following requests would run in the next one.
     Run,
 }
 
@@ -174,61 +173,61 @@ pub struct PgServerSession {
     pub(crate) exchange: PgExchange<PgRequestPurpose>,
     pub(crate) body: PgPartialMessage,
     pub(crate) statements: PgServerStatements,
-    /// Settings on top of what the session started with.
+    /// Settings in addition to the initial ones.
     pub(crate) applied: Arc<PgSettings>,
-    /// The settings it started with.
+    /// Initial settings.
     pub(crate) startup: Arc<PgSettings>,
-    /// The parameters it reports.
+    /// Parameters that the server reports.
     pub(crate) parameters: Arc<ReportedParameters>,
     /// Client that holds it.
     pub(crate) attached: Option<ClientId>,
     /// Client that held it last.
     pub(crate) last_client: Option<ClientId>,
-    /// Requests of the extended protocol were sent since the last `Sync`.
+    /// True if requests of the extended protocol were sent since the last `Sync`.
     pub(crate) unsynced: bool,
-    /// True if what follows a portal of this batch may have to wait for its result.
+    /// True if requests after a portal of this batch may have to wait for its result.
     pub(crate) batch_waits: bool,
-    /// True if the batch has the end of its transaction, of a client that may only read.
+    /// For a read-only client: progress of the batch towards the end of its transaction.
     pub(crate) batch_ends: BatchEnds,
-    /// Counts batches, so that an error is known to have spoilt a request.
+    /// Number of the batch, which tells whether an error has affected a request.
     pub(crate) batch: u32,
     pub(crate) cleanup: PgCleanup,
     /// True if it must be reset before another client gets it.
     pub(crate) dirty: bool,
     /// State that its client may have left behind.
     pub(crate) dirt: SessionDirt,
-    /// The answer to a question about that, as far as it has come.
+    /// The partial answer to a probe.
     pub(crate) answer: Option<Box<ProbeReader>>,
     /// True if its client chose its own `search_path`.
     pub(crate) own_search_path: bool,
-    /// True if its client has requests under way that change settings.
+    /// True if its client has requests in progress that change settings.
     pub(crate) settings_in_doubt: bool,
-    /// True if its client may only read, and code that no text shows may run that allows it more.
+    /// True if its client is read-only, and code that no text shows may lift that restriction.
     pub(crate) may_lift: bool,
-    /// Requests that were sent, and how many when a name was given a meaning last.
+    /// Number of requests that were sent, and the number at the last change of a name's meaning.
     pushed: u64,
     renamed: u64,
-    /// The statement without a name is a text of the attached client that is too long to be kept.
+    /// True if the unnamed statement is a text of the attached client that is too long to be kept.
     pub(crate) unseen_unnamed: bool,
-    /// A transaction may have begun that no `ReadyForQuery` told of yet.
+    /// True if a transaction may have begun that no `ReadyForQuery` has reported yet.
     pub(crate) may_begin: bool,
-    /// The batch under way, for the case that it has to be sent again.
+    /// The current batch, in case it has to be repeated.
     pub(crate) replay: BatchReplay,
-    /// The last portal's text is not the client's.
+    /// Differences of the last portal's text from the client's, if any.
     pub(crate) portal_rewrite: Option<Arc<TextRewrite>>,
-    /// The client's name and the statement that a `DEALLOCATE` under way is about.
+    /// The client's name and the statement of a `DEALLOCATE` in progress.
     pub(crate) deallocating: Option<(NameId, PgStatementId)>,
-    /// The values that `currval` gives may be another client's.
+    /// True if the values of `currval` may be another client's.
     pub(crate) foreign_sequences: bool,
     pub(crate) pool: u32,
     pub(crate) user: Box<str>,
-    /// True if it announced that it is about to close.
+    /// True if the server announced that it closes.
     pub(crate) closing: bool,
-    /// `ReadyForQuery` was passed on this often.
+    /// Number of `ReadyForQuery` messages that were forwarded.
     pub(crate) queries: u64,
-    /// Number of these outside of a transaction.
+    /// Number of those outside of a transaction.
     pub(crate) transactions: u64,
-    /// Errors that clients got and that the relay has not counted yet.
+    /// Errors sent to clients that the relay has not counted yet.
     pub(crate) errors: ErrorTally,
     /// Limits and rules of its links.
     pub(crate) limits: LinkLimits,
@@ -237,7 +236,7 @@ pub struct PgServerSession {
 }
 
 impl PgServerSession {
-    /// A connection that has logged in, clean.
+    /// Creates the session of a connection that has just logged in.
     pub fn new(setup: PgServerSetup) -> PgServerSession {
         PgServerSession {
             exchange: PgExchange::default(),
@@ -279,7 +278,7 @@ impl PgServerSession {
         }
     }
 
-    /// Returns whether it may be given to a client: nobody has it, and nothing is outstanding.
+    /// Returns whether it may be given to a client: it has none, and nothing is outstanding.
     pub fn is_idle(&self) -> bool {
         self.attached.is_none()
             && self.exchange.is_empty()
@@ -288,14 +287,14 @@ impl PgServerSession {
             && !self.closing
     }
 
-    /// Returns whether it was started to read only, and tells when that changes: before it is ready
-    /// for the next transaction, whatever code changed it.
+    /// Returns whether it was started read-only and the server reports changes of that: the report
+    /// arrives before the server is ready for the next transaction, whatever code made the change.
     pub(crate) fn reports_read_only(&self) -> bool {
         self.startup.value(READ_ONLY) == Some("on") && self.parameters.value(READ_ONLY).is_some()
     }
 
-    /// A parameter has this value now. That it may write is known at once, so that it is taken back
-    /// before anybody asks for more.
+    /// Records the reported value of a parameter. A lifted restriction to read-only is noted at
+    /// once, so that it is restored before the next request.
     pub(crate) fn reported(&mut self, name: &str, value: &str) {
         let is_news = name == READ_ONLY && self.applied.value(READ_ONLY) != Some(value);
         if is_news && self.reports_read_only() {
@@ -303,12 +302,12 @@ impl PgServerSession {
         }
     }
 
-    /// Returns who holds it.
+    /// Returns the client that holds it.
     pub fn client(&self) -> Option<ClientId> {
         self.attached
     }
 
-    /// Returns who held it last.
+    /// Returns the client that held it last.
     pub fn last_client(&self) -> Option<ClientId> {
         self.last_client
     }
@@ -318,71 +317,72 @@ impl PgServerSession {
         self.unsynced
     }
 
-    /// Returns whether the attached client waits for a reply: only then may a cancellation be sent.
+    /// Returns whether the attached client waits for a reply: only then may a cancel request be
+    /// sent.
     pub fn has_client_entries(&self) -> bool {
         self.exchange.has_client_entries()
     }
 
-    /// Returns whether the attached client waits for a reply that comes without more from it:
-    /// replies of a batch come with its `Sync`.
+    /// Returns whether the attached client waits for a reply that needs no more input from it:
+    /// replies of a batch arrive after its `Sync`.
     pub fn owes_reply(&self) -> bool {
         let awaits_data = matches!(self.exchange.copying(), CopyState::In | CopyState::Both);
         self.has_client_entries() && !awaits_data && !self.unsynced
     }
 
-    /// Returns whether the attached client waits for a reply, has one of which a part was sent, or
-    /// is in the middle of a batch.
+    /// Returns whether the attached client waits for a reply, has sent a part of a request, or is
+    /// in the middle of a batch.
     pub fn is_in_request(&self) -> bool {
         self.has_client_entries() || self.unsynced || self.body.left > 0
     }
 
-    /// The state of its transaction.
+    /// Returns its transaction status.
     pub fn status(&self) -> TransactionStatus {
         self.exchange.status()
     }
 
-    /// The number of the server's process.
+    /// Returns the server's process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Returns what a cancellation has to know.
+    /// Returns the cancel key.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The settings it has; equal ones of a client mean that nothing has to change.
+    /// Returns its settings; a client with equal ones needs no change.
     pub fn settings(&self) -> &Arc<PgSettings> {
         &self.applied
     }
 
-    /// The parameters that it reports.
+    /// Returns the parameters that the server reports.
     pub fn parameters(&self) -> &Arc<ReportedParameters> {
         &self.parameters
     }
 
-    /// Returns how many statements it has prepared.
+    /// Returns the number of its prepared statements.
     pub fn statement_count(&self) -> usize {
         self.statements.len()
     }
 
-    /// Returns whether it said that it is about to close; the attached client has been told why.
+    /// Returns whether the server announced that it closes; the attached client was informed.
     pub fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// Why it stays with its client beyond a transaction, for those who look on.
+    /// Returns the reasons why it stays with its client beyond a transaction, for views.
     pub fn pins(&self) -> impl Iterator<Item = &'static str> {
         self.dirt.pins().names()
     }
 
-    /// Returns how often a client was told that it may go on, and how often of these outside of a
+    /// Returns the numbers of `ReadyForQuery` messages to clients, in total and outside of a
     /// transaction.
     pub fn counts(&self) -> (u64, u64) {
         (self.queries, self.transactions)
     }
 
-    /// Appends a request of nobody's in the simple protocol.
+    /// Appends a request of the pooler in the simple protocol.
     pub(crate) fn query(&mut self, text: &[&[u8]], note: PgRequestPurpose, out: &mut Vec<u8>) {
         let bytes: usize = text.iter().map(|part| part.len()).sum();
         out.reserve(bytes + HEADER_BYTES + 1);
@@ -396,9 +396,9 @@ impl PgServerSession {
         self.sent(ExchangeRequest::Query, ReplyAudience::Nobody, note);
     }
 
-    /// Appends a call of a function of the server's that takes nothing.
+    /// Appends a call of a server function without arguments.
     pub(crate) fn call(&mut self, function: u32, note: PgRequestPurpose, out: &mut Vec<u8>) {
-        // The formats of no arguments, no arguments, and text as the format of the result.
+        // No argument formats, no arguments, and text as the format of the result.
         const NOTHING: [u8; 6] = [0; 6];
         put_header(out, frontend::FUNCTION_CALL, NOTHING.len() + 4);
         out.extend_from_slice(&function.to_be_bytes());
@@ -406,13 +406,13 @@ impl PgServerSession {
         self.sent(ExchangeRequest::FunctionCall, ReplyAudience::Nobody, note);
     }
 
-    /// Appends a `Sync` of somebody's.
+    /// Appends a `Sync`, whose reply is for `audience`.
     pub(crate) fn sync(&mut self, audience: ReplyAudience, out: &mut Vec<u8>) {
         put_header(out, frontend::SYNC, 0);
         self.sent(ExchangeRequest::Sync, audience, PgRequestPurpose::Plain);
     }
 
-    /// Returns whether what a name of the client's means depends on an earlier batch that may have
+    /// Returns whether the meaning of a client's name depends on an earlier batch that may have
     /// failed.
     pub(crate) fn is_uncertain(&self, name: Name) -> bool {
         let answered = self.pushed.saturating_sub(self.exchange.len() as u64);
@@ -425,7 +425,7 @@ impl PgServerSession {
                 return earlier;
             }
             match entry.request {
-                // After a text of the simple protocol there is no statement without a name.
+                // After a text of the simple protocol there is no unnamed statement.
                 ExchangeRequest::Query if name.is_none() => return false,
                 ExchangeRequest::Query | ExchangeRequest::Sync | ExchangeRequest::FunctionCall => {
                     earlier = true
@@ -436,8 +436,8 @@ impl PgServerSession {
         false
     }
 
-    /// A request was passed over: the name means what it did before, for what comes after it.
-    /// Called for the last one first. None: something later gave it a meaning of its own.
+    /// Handles a skipped request: the name has its former meaning for later requests. Called for
+    /// the last request first. `None`: a later request gave the name another meaning.
     pub(crate) fn rewind(&mut self, undo: NameUndo) -> Option<NameUndo> {
         for entry in self.exchange.iter_mut() {
             if entry.request == ExchangeRequest::Query && undo.name.is_none() {
@@ -453,7 +453,7 @@ impl PgServerSession {
         Some(undo)
     }
 
-    /// A request was appended to what goes to the server.
+    /// Records a request that was appended to the output for the server.
     pub(crate) fn sent(
         &mut self,
         request: ExchangeRequest,

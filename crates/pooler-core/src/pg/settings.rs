@@ -1,7 +1,8 @@
-//! Settings of a session: what a client wants, what a server connection has, and the difference.
+//! Settings of a session: those that a client wants, those of a server connection, and the
+//! difference.
 //!
-//! A map is small, sorted and shared; two maps are mostly the same allocation, and then there is
-//! nothing to do. Values are as `set_config` takes them.
+//! A map is small, sorted and shared; two maps are mostly the same allocation, and then nothing has
+//! to be done. Values have the form that `set_config` accepts.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/runtime-config-client.html>
@@ -12,13 +13,13 @@ use std::hash::{Hash, Hasher};
 
 use wire::pg::sql::{is_setting_name, list_items, quote_literal};
 
-/// Settings that a client may keep; one that sets more is not replayed beyond it but held.
+/// Maximum settings of a client; one that sets more keeps its server connection.
 pub const SETTINGS_MAX: usize = 64;
 
-/// Bytes of one value.
+/// Maximum bytes of one value.
 pub const SETTING_BYTES_MAX: usize = 8 * 1024;
 
-/// A small map from names to values, and fingerprints of it.
+/// A small map from names to values, with fingerprints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PgSettings {
     /// Sorted by name; names are in lower case.
@@ -27,8 +28,8 @@ pub struct PgSettings {
     plan_key: u64,
 }
 
-/// Settings that change neither how a text is understood nor how it is planned, so that statements
-/// prepared under different values of them are the same.
+/// Settings that affect neither the meaning of a text nor its plan, so that statements prepared
+/// under different values of them are the same.
 const NOT_FOR_PLANS: &[&str] = &[
     "application_name",
     "client_min_messages",
@@ -40,8 +41,7 @@ const NOT_FOR_PLANS: &[&str] = &[
     "transaction_timeout",
 ];
 
-/// Settings that are not replayed: what they change is more than a value, or is over with the
-/// transaction.
+/// Settings that are not replayed: their change is more than a value, or ends with the transaction.
 const NOT_REPLAYED: &[&str] = &[
     "is_superuser",
     "role",
@@ -52,8 +52,8 @@ const NOT_REPLAYED: &[&str] = &[
     "transaction_read_only",
 ];
 
-/// Settings that are lists of quoted names: a string given to `SET` would be one name. Only the
-/// server itself has such settings, extensions cannot (`GUC_LIST_QUOTE` in `guc.h`).
+/// Settings that are lists of quoted names: `SET` would take a string for a single name. Only the
+/// server itself has such settings, not extensions (`GUC_LIST_QUOTE` in `guc.h`).
 const LISTS: &[&str] = &[
     "local_preload_libraries",
     "search_path",
@@ -63,16 +63,16 @@ const LISTS: &[&str] = &[
     "unix_socket_directories",
 ];
 
-/// Setting that keeps a session from writing. Servers report it from version 14 on.
+/// Setting that makes a session read-only. Servers report it from version 14 on.
 pub const READ_ONLY: &str = "default_transaction_read_only";
 
-/// Returns whether a setting can be given to another connection at all.
+/// Returns whether a setting can be set at another connection at all.
 pub fn is_replayable(name: &str) -> bool {
     is_setting_name(name) && !NOT_REPLAYED.iter().any(|not| not.eq_ignore_ascii_case(name))
 }
 
 impl PgSettings {
-    /// Creates settings of pairs of names and values; what cannot be replayed is left out.
+    /// Creates settings from pairs of names and values; those that cannot be replayed are left out.
     pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> PgSettings {
         let mut settings = PgSettings::default();
         for (name, value) in pairs {
@@ -81,8 +81,8 @@ impl PgSettings {
         settings
     }
 
-    /// Changes one; none removes it. What cannot be replayed is left as it is, and so is a value
-    /// beyond [`SETTING_BYTES_MAX`] or a setting beyond [`SETTINGS_MAX`]; it says whether it was.
+    /// Changes a setting; `None` removes it. Returns false, without a change, if it cannot be
+    /// replayed, or exceeds [`SETTING_BYTES_MAX`] or [`SETTINGS_MAX`].
     pub fn put(&mut self, name: &str, value: Option<&str>) -> bool {
         if !is_replayable(name) {
             return false;
@@ -104,7 +104,7 @@ impl PgSettings {
         true
     }
 
-    /// These, and over them the others.
+    /// Returns these settings, overridden by the others.
     pub fn overlaid(&self, others: &PgSettings) -> PgSettings {
         let mut settings = self.clone();
         for (name, value) in &others.entries {
@@ -113,18 +113,18 @@ impl PgSettings {
         settings
     }
 
-    /// The value of a setting; its name in lower case.
+    /// Returns the value of a setting; its name is in lower case.
     pub fn value(&self, name: &str) -> Option<&str> {
         let at = self.entries.binary_search_by(|entry| entry.0.as_ref().cmp(name)).ok()?;
         self.entries.get(at).map(|entry| entry.1.as_ref())
     }
 
-    /// All of them, sorted by name.
+    /// Returns all settings, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.entries.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
 
-    /// Returns how many there are.
+    /// Returns the number of settings.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -134,12 +134,12 @@ impl PgSettings {
         self.entries.is_empty()
     }
 
-    /// A number that equal maps share, and different ones hardly.
+    /// Returns a number that is the same for equal maps, and very likely differs for others.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Returns the fingerprint of those settings only that change how a statement is understood.
+    /// Returns the fingerprint of the settings that affect the meaning of a statement.
     pub fn plan_key(&self) -> u64 {
         self.plan_key
     }
@@ -153,13 +153,13 @@ impl PgSettings {
                 entry.hash(&mut plans);
             }
         }
-        // Nothing is zero, so that a connection without settings needs no hash to say so.
+        // Empty settings have zero, so that a connection without settings needs no hash.
         self.fingerprint = if self.entries.is_empty() { 0 } else { all.finish() };
         self.plan_key = if self.entries.is_empty() { 0 } else { plans.finish() };
     }
 
-    /// Appends the statements that make a session with these settings one with `wanted`, each with
-    /// a semicolon.
+    /// Appends the statements that change a session with these settings to `wanted`, each with a
+    /// semicolon.
     pub fn write_change(&self, wanted: &PgSettings, out: &mut Vec<u8>) {
         for (name, _) in &self.entries {
             if wanted.value(name).is_none() {
@@ -176,8 +176,8 @@ impl PgSettings {
     }
 }
 
-/// Appends a block of code that gives a setting a value letter by letter: `SET` puts the items of a
-/// list together anew. The block has no rows, as `SET` has none.
+/// Appends a block of code that sets a setting to an exact value: `SET` would reassemble the items
+/// of a list. The block returns no rows, like `SET`.
 pub(crate) fn write_block(name: &str, value: &str, is_local: bool, out: &mut Vec<u8>) {
     let mut literal = Vec::new();
     quote_literal(&mut literal, value);
@@ -187,13 +187,12 @@ pub(crate) fn write_block(name: &str, value: &str, is_local: bool, out: &mut Vec
     quote_literal(out, &body);
 }
 
-/// Returns whether `SET` may give a value in other letters than it is written in.
+/// Returns whether `SET` may change the spelling of a value.
 pub(crate) fn is_respelled(name: &str, value: &str) -> bool {
     LISTS.contains(&name) && value.split(',').skip(1).any(|item| !item.starts_with(' '))
 }
 
-/// Appends `verb name TO value`, whatever kind of setting it is. False: a list that is written in a
-/// way that is none.
+/// Appends `verb name TO value`, for any kind of setting. False: a malformed list.
 pub(crate) fn write_assignment(verb: &str, name: &str, value: &str, out: &mut Vec<u8>) -> bool {
     let list = LISTS.contains(&name);
     let items = match list {
@@ -202,7 +201,7 @@ pub(crate) fn write_assignment(verb: &str, name: &str, value: &str, out: &mut Ve
     };
     let Some(mut items) = items else { return false };
     if items.is_empty() {
-        // An empty list has no way to be written; a name that nothing has means the same.
+        // An empty list cannot be written; a list of an empty name has the same meaning.
         items.push(String::new());
     }
     out.extend_from_slice(format!("{verb} {name} TO ").as_bytes());
@@ -238,7 +237,7 @@ fn write_set(name: &str, value: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// The parameters that a server reports, as it spells them.
+/// Parameters that a server reports, in its spelling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReportedParameters(Vec<(Box<str>, Box<str>)>);
 
@@ -252,18 +251,18 @@ impl ReportedParameters {
         parameters
     }
 
-    /// The value of one.
+    /// Returns the value of a parameter.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|entry| *entry.0 == *name).map(|entry| entry.1.as_ref())
     }
 
-    /// All, in the order in which they were reported first.
+    /// Returns all parameters, in the order of their first report.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
 
     /// Records the value of a parameter. A server reports about fifteen; beyond [`SETTINGS_MAX`]
-    /// new ones are not remembered.
+    /// new ones are ignored.
     pub fn put(&mut self, name: &str, value: &str) {
         if let Some(entry) = self.0.iter_mut().find(|entry| *entry.0 == *name) {
             entry.1 = value.into();

@@ -1,9 +1,9 @@
-//! Prepared statements: the names that clients know, and what server connections have.
+//! Prepared statements: the names of clients, and the statements of server connections.
 //!
-//! A client's name means nothing at the server. A statement is its text, its parameter types and
-//! the settings under which it was understood; a keyed hash of these is its identity and its name
-//! at every server, so that clients share what a server has prepared, and nothing has to be told
-//! from one thread to another.
+//! A client's name has no meaning at the server. A statement is its text and parameter types with
+//! the settings that determine its meaning; their keyed hash is its identity and its name at every
+//! server, so that clients share the prepared statements of a server, and threads need not
+//! communicate.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY>
@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use super::server::TextRewrite;
 
-/// Statements that one client may have by name.
+/// Maximum named statements of one client.
 pub const CLIENT_STATEMENTS_MAX: usize = 10_000;
 
-/// Bytes of the texts of these, with the types of their parameters.
+/// Maximum bytes of their texts, with the types of their parameters.
 pub const CLIENT_STATEMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Names without a meaning that are remembered, so that they need not be looked through each time.
+/// Maximum unused names that are kept, to avoid a search for them each time.
 const NAMES_SPARE: usize = 16;
 
 /// Bytes of the name of a statement at a server.
@@ -30,7 +30,7 @@ const SERVER_NAME_BYTES: usize = 37;
 /// Prefix of names at servers.
 pub(crate) const SERVER_NAME_PREFIX: &[u8] = b"cove_";
 
-/// Hashes with a secret of this process: nobody outside can make two things meet.
+/// Key of hashes, a secret of this process, so that collisions cannot be constructed from outside.
 #[derive(Clone, Debug, Default)]
 pub struct HashKey {
     low: RandomState,
@@ -38,18 +38,18 @@ pub struct HashKey {
 }
 
 impl HashKey {
-    /// A key that no other process has. All threads of a process use clones of one.
+    /// Creates a random key. All threads of a process use clones of one.
     pub fn new() -> HashKey {
         HashKey::default()
     }
 
-    /// 64 bits, for tables that compare what they find.
+    /// Returns 64 bits, for tables that compare their entries.
     #[inline]
     pub(crate) fn short(&self, bytes: &[u8]) -> u64 {
         self.low.hash_one(bytes)
     }
 
-    /// 128 bits, for identities.
+    /// Returns 128 bits, for identities.
     pub(crate) fn long(&self, parts: &[&[u8]]) -> u128 {
         let one = |state: &RandomState| {
             let mut hasher = state.build_hasher();
@@ -63,7 +63,7 @@ impl HashKey {
     }
 }
 
-/// A hash that is a hash already.
+/// Hasher for keys that are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PassthroughHasher(u64);
 
@@ -95,7 +95,7 @@ pub(crate) type HashedMap<K, V> = HashMap<K, V, BuildHasherDefault<PassthroughHa
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PgStatementId(u128);
 
-/// The hash of a name that a client gave.
+/// Hash of a client's name for a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NameId(u128);
 
@@ -105,18 +105,18 @@ impl NameId {
     }
 }
 
-/// A statement as some client prepared it.
+/// A statement as a client prepared it.
 #[derive(Debug)]
 pub struct PgStatement {
     pub(crate) id: PgStatementId,
     name: [u8; SERVER_NAME_BYTES],
     /// The text, without the zero at its end.
     pub(crate) text: Box<[u8]>,
-    /// Number and types of the parameters as they are on the wire.
+    /// Number and types of the parameters in wire format.
     pub(crate) types: Box<[u8]>,
     /// Facts about the text.
     pub(crate) facts: super::texts::PgStatementFacts,
-    /// Differences from the client's text, if there are some.
+    /// Differences from the client's text, if there are any.
     pub(crate) rewrite: Option<Arc<TextRewrite>>,
 }
 
@@ -139,7 +139,7 @@ impl PgStatement {
         })
     }
 
-    /// Notes the differences from the client's text.
+    /// Adds the differences from the client's text.
     pub(crate) fn rewritten(mut self: Arc<PgStatement>, rewrite: TextRewrite) -> Arc<PgStatement> {
         if let Some(statement) = Arc::get_mut(&mut self) {
             statement.rewrite = Some(Arc::new(rewrite));
@@ -147,7 +147,7 @@ impl PgStatement {
         self
     }
 
-    /// Returns what it counts for.
+    /// Returns the bytes that count toward the limit.
     fn bytes(&self) -> usize {
         self.text.len() + self.types.len()
     }
@@ -171,22 +171,21 @@ fn server_name(id: PgStatementId) -> [u8; SERVER_NAME_BYTES] {
     name
 }
 
-/// The names that one client knows.
+/// Statements of one client by name.
 #[derive(Debug, Default)]
 pub(crate) struct PgClientStatements {
     named: HashedMap<NameId, Arc<PgStatement>>,
     /// Names, for the process that takes over from this one.
     names: HashedMap<NameId, Box<[u8]>>,
     pub(crate) unnamed: Option<Arc<PgStatement>>,
-    /// Bytes of all that have names.
+    /// Bytes of all named statements.
     bytes: usize,
 }
 
-/// A name of a client's; none is a name as well.
+/// Name of a client's statement; `None` is the unnamed one.
 pub(crate) type Name = Option<NameId>;
 
-/// Change of a client's names by a request, for the case that the server passes over it: what the
-/// name meant before.
+/// Former meaning of a name that a request changed, in case the server skips the request.
 #[derive(Debug)]
 pub(crate) struct NameUndo {
     pub(crate) name: Name,
@@ -198,7 +197,7 @@ impl PgClientStatements {
         self.named.get(&name)
     }
 
-    /// The statement with this identity, by whatever name.
+    /// Returns the statement with this identity, under any name.
     pub(crate) fn by_id(&self, id: PgStatementId) -> Option<&Arc<PgStatement>> {
         self.unnamed.iter().chain(self.named.values()).find(|statement| statement.id == id)
     }
@@ -207,13 +206,13 @@ impl PgClientStatements {
         self.named.len()
     }
 
-    /// Returns whether there is room for another one with a name.
+    /// Returns whether there is room for another named statement.
     pub(crate) fn has_room_for(&self, statement: &PgStatement) -> bool {
         self.named.len() < CLIENT_STATEMENTS_MAX
             && self.bytes + statement.bytes() <= CLIENT_STATEMENT_BYTES_MAX
     }
 
-    /// Takes note of a name that is about to get a meaning.
+    /// Records a name that is about to get a statement.
     pub(crate) fn remember(&mut self, id: NameId, name: &[u8]) {
         if self.names.contains_key(&id) {
             return;
@@ -225,14 +224,14 @@ impl PgClientStatements {
         self.names.insert(id, name.into());
     }
 
-    /// Name, text and types of all; the one without a name has an empty one.
+    /// Returns name, text and types of all; the unnamed one has an empty name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
         let named = self.named.iter().filter_map(|(id, it)| Some((&**self.names.get(id)?, it)));
         let unnamed = self.unnamed.iter().map(|it| (&b""[..], it));
         named.chain(unnamed).map(|(name, it)| (name, &*it.text, &*it.types))
     }
 
-    /// Gives a name a statement, or takes it away.
+    /// Sets or removes the statement of a name.
     pub(crate) fn put(&mut self, name: NameId, statement: Option<Arc<PgStatement>>) -> NameUndo {
         let before = match statement {
             Some(statement) => {
@@ -269,10 +268,10 @@ impl PgClientStatements {
 pub(crate) enum StatementPresence {
     /// Confirmed by the server.
     There,
-    /// A `Parse` is under way in this very batch: if it fails, the batch does.
+    /// A `Parse` is outstanding in this batch: if it fails, so does the batch.
     UnderWay,
-    /// A `Parse` is under way in an earlier batch, which may have failed before it, or was passed
-    /// over.
+    /// A `Parse` is outstanding in an earlier batch, which may have failed before it, or was
+    /// skipped.
     InDoubt,
     /// Missing.
     Missing,
@@ -284,24 +283,24 @@ enum PresenceKnowledge {
     There,
     /// A `Parse` was sent in this batch.
     Coming(u32),
-    /// A `Parse` was passed over; whether an earlier one was not is unknown.
+    /// A `Parse` was skipped; whether an earlier one succeeded is unknown.
     Doubted,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ServerStatementEntry {
     known: PresenceKnowledge,
-    /// When it was used last, in uses.
+    /// Time of its last use, counted in uses.
     used: u64,
-    /// The state of the schema when it was prepared.
+    /// Schema generation when it was prepared.
     generation: u64,
 }
 
-/// The statements that one server connection has.
+/// The statements of one server connection.
 #[derive(Debug, Default)]
 pub(crate) struct PgServerStatements {
     places: HashedMap<PgStatementId, ServerStatementEntry>,
-    /// The statement without a name, if it is one of these and not another client's.
+    /// The unnamed statement, if it is one of these and not another client's.
     pub(crate) unnamed: Option<PgStatementId>,
     uses: u64,
 }
@@ -311,7 +310,7 @@ impl PgServerStatements {
         self.places.len()
     }
 
-    /// Says whether the statement is there for a request of this batch, and counts it as a use.
+    /// Returns the presence of the statement for a request of this batch, and counts a use.
     pub(crate) fn use_in(&mut self, id: PgStatementId, batch: u32) -> StatementPresence {
         self.uses += 1;
         let Some(place) = self.places.get_mut(&id) else { return StatementPresence::Missing };
@@ -323,17 +322,17 @@ impl PgServerStatements {
         }
     }
 
-    /// Returns whether it is there, or a `Parse` of it is under way.
+    /// Returns whether it exists, or a `Parse` of it is outstanding.
     pub(crate) fn has(&self, id: PgStatementId) -> bool {
         self.places.contains_key(&id)
     }
 
-    /// Returns whether the statement was prepared when the schema was as it is now.
+    /// Returns whether the statement was prepared in the current schema generation.
     pub(crate) fn is_current(&self, id: PgStatementId, generation: u64) -> bool {
         self.places.get(&id).is_some_and(|place| place.generation == generation)
     }
 
-    /// A `Parse` of it was sent in this batch.
+    /// Records that a `Parse` of it was sent in this batch.
     pub(crate) fn coming(&mut self, id: PgStatementId, batch: u32, generation: u64) {
         self.uses += 1;
         let place = ServerStatementEntry {
@@ -344,32 +343,33 @@ impl PgServerStatements {
         let _before = self.places.insert(id, place);
     }
 
-    /// The server has prepared it.
+    /// Records that the server has prepared it.
     pub(crate) fn arrived(&mut self, id: PgStatementId) {
         if let Some(place) = self.places.get_mut(&id) {
             place.known = PresenceKnowledge::There;
         }
     }
 
-    /// The server passed over its `Parse`: it has to be closed before it is prepared again.
+    /// Records that the server skipped its `Parse`: it has to be closed before it is prepared
+    /// again.
     pub(crate) fn doubted(&mut self, id: PgStatementId) {
         if let Some(place) = self.places.get_mut(&id) {
             place.known = PresenceKnowledge::Doubted;
         }
     }
 
-    /// The server refused its `Parse`, or has closed it.
+    /// Records that the server refused its `Parse`, or has closed it.
     pub(crate) fn gone(&mut self, id: PgStatementId) {
         let _before = self.places.remove(&id);
     }
 
-    /// The server has forgotten all.
+    /// Records that the server has removed all statements.
     pub(crate) fn clear(&mut self) {
         self.places.clear();
         self.unnamed = None;
     }
 
-    /// The one that was not used for longest.
+    /// Returns the least recently used statement.
     pub(crate) fn oldest(&self) -> Option<PgStatementId> {
         self.places.iter().min_by_key(|(_, place)| place.used).map(|(id, _)| *id)
     }

@@ -1,4 +1,4 @@
-//! Known texts of clients, so that a text is looked at once.
+//! Cache of clients' texts, so that each is parsed once.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::statements::{HashKey, PgStatement};
 use crate::link::OF_UNSEEN_TEXTS;
 use crate::texts::{ShapeTable, TextTable};
 
-/// Effects on settings that are known at the end of the transaction only.
+/// Effects on settings that are known only at the end of the transaction.
 const CHANGES_SETTINGS: PgEffects = PgEffects::SET
     .with(PgEffects::SET_LOCAL)
     .with(PgEffects::RESET)
@@ -25,7 +25,7 @@ const CHANGES_SETTINGS: PgEffects = PgEffects::SET
 const MAY_BEGIN: PgEffects =
     PgEffects::TRANSACTION.with(PgEffects::EXECUTE).with(PgEffects::CALL).with(PgEffects::UNPARSED);
 
-/// Effects that no constant in a text can change: numbers and strings are not looked at for these.
+/// Effects that do not depend on constants: numbers and strings are ignored for these.
 const OF_ANY_CONSTANTS: PgEffects =
     PgEffects::HIDDEN.with(PgEffects::BUILTIN).with(PgEffects::TRANSACTION).with(PgEffects::MULTI);
 
@@ -37,16 +37,16 @@ pub(crate) struct PgStatementFacts {
     pub(crate) fingerprint: u64,
     /// Kind of its first statement.
     pub(crate) verb: StatementVerb,
-    /// True if what follows has to wait for it: data may be wanted, or names forgotten.
+    /// True if following requests have to wait for it: it may request data, or reset names.
     pub(crate) is_barrier: bool,
-    /// Complete analysis, where there are names or settings in it.
+    /// Complete analysis, if the text contains names or settings.
     pub(crate) look: Option<Arc<TextAnalysis>>,
-    /// Parts of the text that readers and sandboxes may not use.
+    /// Parts of the text that read-only clients and sandboxes may not use.
     pub(crate) prohibitions: TextProhibitions,
 }
 
 impl PgStatementFacts {
-    /// Looks at a text.
+    /// Parses a text.
     fn of(text: &[u8]) -> PgStatementFacts {
         let look = sql::analyse(text);
         let (effects, fingerprint, verb) = (look.effects, look.fingerprint, look.verb);
@@ -67,14 +67,14 @@ impl PgStatementFacts {
         }
     }
 
-    /// These, if they are the facts of every text that differs in its constants only.
+    /// Returns the facts if they hold for every text that differs in its constants only.
     fn of_shape(self) -> Option<PgStatementFacts> {
         let same = self.effects.without(OF_ANY_CONSTANTS).is_empty() && self.look.is_none();
         let same = same && self.prohibitions.is_empty();
         same.then_some(self)
     }
 
-    /// Facts about a text that was not looked at.
+    /// Facts about a text that was not parsed.
     pub(crate) const UNKNOWN: PgStatementFacts = PgStatementFacts {
         effects: PgEffects::UNPARSED.with(PgEffects::COPY),
         fingerprint: 0,
@@ -84,7 +84,7 @@ impl PgStatementFacts {
         prohibitions: OF_UNSEEN_TEXTS,
     };
 
-    /// Facts about the execution of a statement that SQL prepared.
+    /// Facts about the execution of a statement that was prepared by SQL.
     pub(crate) const EXECUTION: PgStatementFacts = PgStatementFacts {
         effects: PgEffects::EXECUTE,
         fingerprint: 0,
@@ -113,7 +113,7 @@ impl PgStatementFacts {
         PgStatementFacts { effects: self.effects.without(effects), look, ..self.clone() }
     }
 
-    /// Returns the facts of a text that runs with values that may name settings of no module.
+    /// Returns the facts of a text that runs with values that may name custom settings.
     pub(crate) fn with_values(&self, values: &[u8]) -> PgStatementFacts {
         if !self.effects.intersects(FOREIGN) {
             return self.clone();
@@ -133,7 +133,7 @@ impl PgStatementFacts {
         PgStatementFacts { look: Some(Arc::new(look)), ..self.clone() }
     }
 
-    /// Facts of `text`, in which resets were replaced so that it makes these changes.
+    /// Returns the facts of `text`, in which resets were rewritten so that it makes these changes.
     pub(crate) fn restoring(
         &self,
         text: &[u8],
@@ -142,7 +142,7 @@ impl PgStatementFacts {
     ) -> PgStatementFacts {
         let mut look = sql::analyse(text);
         if blocks {
-            // What the blocks do is known: it is in `changes`.
+            // The effects of the blocks are known: they are in `changes`.
             look.effects = self.effects | PgEffects::SET;
         }
         look.fingerprint = self.fingerprint;
@@ -150,17 +150,17 @@ impl PgStatementFacts {
         PgStatementFacts { effects: look.effects, look: Some(Arc::new(look)), ..self.clone() }
     }
 
-    /// Returns whether the settings are not what is known of them while this runs, or afterwards.
+    /// Returns whether the settings may differ from the known ones while this runs, or afterwards.
     pub(crate) fn changes_settings(&self) -> bool {
         self.effects.intersects(CHANGES_SETTINGS)
     }
 
-    /// Returns whether a transaction may be open afterwards that was not before.
+    /// Returns whether it may leave a transaction open.
     pub(crate) fn may_begin(&self) -> bool {
         self.effects.intersects(MAY_BEGIN)
     }
 
-    /// Returns whether it changes where names are looked up.
+    /// Returns whether it changes the lookup of names.
     pub(crate) fn changes_search_path(&self) -> bool {
         let of_path = |change: &PgSettingChange| change.name() == Some("search_path");
         self.effects.intersects(PgEffects::SET_CONFIG)
@@ -168,14 +168,15 @@ impl PgStatementFacts {
     }
 }
 
-/// Code that is not in a text.
+/// Effects of code that is not in a text.
 const FOREIGN: PgEffects =
     PgEffects::DO.with(PgEffects::CALL).with(PgEffects::FUNCTION).with(PgEffects::UNPARSED);
 
-/// Values of one `Bind` that may name settings of no module.
+/// Maximum values of one `Bind` that may name custom settings.
 const MENTIONS_MAX: usize = 4;
 
-/// Values of a `Bind` (what follows the names, as far as it has come) that may name settings.
+/// Returns the values of a `Bind` that may name settings. `values` is the available input after the
+/// names.
 fn mentions_in(values: &[u8]) -> Vec<String> {
     let mut mentions = Vec::new();
     let count = |rest: &[u8]| rest.first_chunk().map(|it| usize::from(u16::from_be_bytes(*it)));
@@ -200,11 +201,11 @@ fn mentions_in(values: &[u8]) -> Vec<String> {
 #[derive(Debug)]
 struct PgCachedStatement {
     facts: PgStatementFacts,
-    /// The statement of this text that was prepared last, with the settings it depends on.
+    /// The statement of this text that was prepared last, with the settings on which it depends.
     statement: Option<(u64, Arc<PgStatement>)>,
 }
 
-/// The tables; one of each for each thread.
+/// The cache's tables; each thread has its own.
 #[derive(Debug)]
 pub(crate) struct PgStatementCache {
     texts: TextTable<PgCachedStatement>,
@@ -216,7 +217,7 @@ impl PgStatementCache {
         PgStatementCache { shapes: ShapeTable::new(key.clone()), texts: TextTable::new(key) }
     }
 
-    /// Returns what a text of the simple protocol does.
+    /// Returns the facts about a text of the simple protocol.
     pub(crate) fn facts(&mut self, text: &[u8]) -> PgStatementFacts {
         if let Some(facts) = self.shapes.known(text, 0, || PgStatementFacts::of(text).of_shape()) {
             return facts;
@@ -227,7 +228,7 @@ impl PgStatementCache {
         }
     }
 
-    /// The statement that a `Parse` makes, and whether the text was seen before.
+    /// Returns the statement of a `Parse`, and whether the text was seen before.
     pub(crate) fn statement(
         &mut self,
         text: &[u8],

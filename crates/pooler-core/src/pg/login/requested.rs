@@ -4,20 +4,20 @@ use wire::pg::startup::{self, ProtocolVersion, StartupMessage};
 
 use super::{ClientTransport, PgLoginRefusal, TlsFacts};
 
-/// Parameters and options of one client; PostgreSQL has some 350.
+/// Maximum parameters and options of one client; PostgreSQL has some 350.
 const PARAMETERS_MAX: usize = 200;
 
-/// Settings that say as whom a session acts; no other session can be given them.
+/// Settings that determine the identity of a session; they cannot be moved to another session.
 const IDENTITY: &[&str] = &["role", "session_authorization"];
 
 /// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgStartupRequest {
-    /// The version that both speak: the client's, or ours where that is older.
+    /// The negotiated version: the older one of the client's and the pooler's.
     pub version: ProtocolVersion,
     /// User name.
     pub user: String,
-    /// The database, if it names one; PostgreSQL takes the user's name otherwise.
+    /// The database, if the client names one; otherwise PostgreSQL uses the user's name.
     pub database: Option<String>,
     /// `tenant_id` among its `options`.
     pub options_tenant_id: Option<String>,
@@ -28,7 +28,7 @@ pub struct PgStartupRequest {
     /// Settings for its session, each name once; those from `options` are overridden by startup
     /// parameters, as on the server.
     pub parameters: Vec<(String, String)>,
-    /// Result of the TLS handshake; absent without TLS.
+    /// Result of the TLS handshake; `None` without TLS.
     pub tls: Option<TlsFacts>,
     /// Transport.
     pub reached: ClientTransport,
@@ -91,20 +91,20 @@ impl PgStartupRequest {
         Ok(requested)
     }
 
-    /// The database, or what stands for it.
+    /// Returns the database, or the user's name.
     #[must_use]
     pub fn database_or_user(&self) -> &str {
         self.database.as_deref().unwrap_or(&self.user)
     }
 
-    /// The tenant that it names, by whichever way comes first.
+    /// Returns the tenant that it names, by the first of the ways.
     #[must_use]
     pub fn tenant(&self) -> Option<&str> {
         self.options_tenant_id.as_deref().or(self.tenant_id.as_deref())
     }
 
-    /// Names of settings have no case. Who asks for fewer rights than its user has does not get
-    /// the user's.
+    /// Sets a setting, whose name is case-insensitive. A client that requests fewer rights than its
+    /// user has must not get the user's.
     fn set(&mut self, name: &str, value: &str) -> Result<(), PgLoginRefusal> {
         let is_identity = IDENTITY.iter().any(|it| name.eq_ignore_ascii_case(it));
         if is_identity && !value.eq_ignore_ascii_case("none") {
@@ -133,7 +133,7 @@ fn options(startup: &StartupMessage<'_>) -> Result<Vec<(String, String)>, PgLogi
     startup::options(text).map_err(|error| PgLoginRefusal::new("22023", error.to_string()))
 }
 
-/// `database`, or a boolean as PostgreSQL reads it: any beginning of a word that is unambiguous.
+/// Parses `database`, or a boolean like PostgreSQL: any unambiguous prefix of a word.
 fn replication(value: &str) -> Result<ReplicationMode, PgLoginRefusal> {
     if value == "database" {
         return Ok(ReplicationMode::Logical);
