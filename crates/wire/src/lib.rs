@@ -1,7 +1,8 @@
 //! Database protocols as bytes and state machines, without sockets.
 //!
-//! This crate owns no socket and no clock, and knows no tenant: bytes go in, bytes and decisions
-//! come out. Whatever the other side sends is hostile until it was checked here.
+//! This crate owns no socket and no clock, and knows no tenants: the input is bytes, the output
+//! bytes and decisions. All input from the other side is considered hostile until it was checked
+//! here.
 //!
 //! # Files
 //! | file | what |

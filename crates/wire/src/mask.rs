@@ -1,11 +1,11 @@
-//! Statements without the values in them, for records that must not hold data.
+//! Statements with their values masked, for records that must not contain data.
 //!
-//! It errs on the side of hiding: whatever may be a value becomes `?`, and comments are left out,
-//! but for those that MySQL and MariaDB execute. Where it cannot be known what is a value, the rest
-//! is hidden. A text that is not shown to its end ends with `…`, so that nothing can be put where
-//! nobody would look for it. The result is for people and for grouping; nobody runs it.
+//! It errs on the side of hiding: anything that may be a value becomes `?`, and comments are left
+//! out, except for those that MySQL and MariaDB execute. Where values cannot be identified, the
+//! rest is hidden. A text that is cut ends with `…`, so that the cut is visible. The result is for
+//! people and for grouping, not for execution.
 
-/// Dialect in which a text is read.
+/// Dialect in which a text is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SqlDialect {
     /// PostgreSQL's: `"x"` is a name, `$tag$ … $tag$` a string.
@@ -15,12 +15,12 @@ pub enum SqlDialect {
     Mysql,
 }
 
-/// Ends a text of which there was more.
+/// End mark of a text that was cut.
 pub const CUT: &str = "…";
 
 /// Placeholder of a value.
 const HIDDEN: u8 = b'?';
-/// Bytes of a dollar quote's tag; a longer one is not followed.
+/// Maximum bytes of a dollar quote's tag; a longer one is not tracked.
 const TAG_BYTES_MAX: usize = 256;
 
 /// Writes `text` into `out` without its values, at most `bytes_max` bytes of it.
@@ -30,8 +30,8 @@ pub fn mask(dialect: SqlDialect, text: &[u8], bytes_max: usize, out: &mut Vec<u8
     out.extend_from_slice(masker.finish());
 }
 
-/// Takes a text in pieces, so that one of any length can be read to its end. It holds no more than
-/// what it shows.
+/// Processes a text in pieces, so that texts of any length can be masked. It holds no more bytes
+/// than its output.
 #[derive(Debug)]
 pub struct TextMasker {
     dialect: SqlDialect,
@@ -40,9 +40,9 @@ pub struct TextMasker {
     place: MaskPosition,
     /// The tag of a dollar quote, with both dollars.
     tag: Vec<u8>,
-    /// Comments around this place that are executed.
+    /// Nesting depth of executed comments.
     executed: u32,
-    /// The byte before, in what a comment that is executed may end within.
+    /// The previous byte, inside an executed comment that may end.
     before: u8,
 }
 
@@ -50,17 +50,17 @@ pub struct TextMasker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MaskPosition {
     Between,
-    /// In a word, which is shown from `begun` on.
+    /// In a word, which is output from `begun` on.
     Word {
         begun: usize,
     },
-    /// In a number, or a word that begins with one.
+    /// In a number, or a word that begins with a digit.
     Number {
         last: u8,
     },
-    /// Behind a point that is none of a name.
+    /// After a point that is not part of a name.
     Point,
-    /// Behind a dollar.
+    /// After a dollar sign.
     Dollar {
         begun: usize,
     },
@@ -70,7 +70,7 @@ enum MaskPosition {
     Tag {
         begun: usize,
     },
-    /// In a dollar quote, so many bytes of whose tag have come.
+    /// In a dollar quote, of whose closing tag `matched` bytes have matched.
     Dollars {
         matched: usize,
     },
@@ -80,42 +80,42 @@ enum MaskPosition {
         begun: usize,
         is_at_quote: bool,
     },
-    /// In a string, by both ways to read it.
+    /// In a string, with the state of both readings.
     String {
         quote: u8,
         plain: StringReading,
         escaped: StringReading,
     },
-    /// Behind `-`, and behind `--` where that does not yet begin a comment.
+    /// After `-`, or after `--` where that does not yet begin a comment.
     Dash,
     Dashes,
     /// In a comment up to the line's end.
     Line,
     Slash,
-    /// In a comment that nests so deep, whose beginning (`/*`, `/*M`) was the last.
+    /// In a comment of this nesting depth, possibly right after its beginning (`/*`, `/*M`).
     Block {
         depth: u32,
         before: u8,
         is_begun: bool,
     },
     BlockM,
-    /// In the number behind `/*!`.
+    /// In the version number after `/*!`.
     Version {
         begun: usize,
     },
-    /// Behind a `*`.
+    /// After a `*`.
     Star,
-    /// End: nothing more is shown.
+    /// End: nothing more is output.
     Over,
 }
 
-/// Progress of one reading within a string.
+/// Progress of one reading of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StringReading {
     In,
-    /// Behind a backslash that takes the next byte's meaning.
+    /// After a backslash, which changes the meaning of the next byte.
     Escape,
-    /// Behind a quote: another one would make both a part of the string.
+    /// After a quote: a second one would make both part of the string.
     Quote,
     Ended,
 }
@@ -133,7 +133,7 @@ impl StringReading {
 }
 
 impl TextMasker {
-    /// Shows at most so many bytes.
+    /// Creates a masker with at most `bytes_max` bytes of output.
     #[must_use]
     pub fn new(dialect: SqlDialect, bytes_max: usize) -> TextMasker {
         TextMasker {
@@ -147,43 +147,43 @@ impl TextMasker {
         }
     }
 
-    /// Begins another text.
+    /// Starts another text.
     pub fn clear(&mut self) {
         self.out.clear();
         self.place = MaskPosition::Between;
         (self.executed, self.before) = (0, 0);
     }
 
-    /// Takes the next bytes.
+    /// Processes the next bytes.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         loop {
             bytes = bytes.get(self.run(bytes)..).unwrap_or_default();
             self.end_when_full();
             let Some((&byte, rest)) = bytes.split_first() else { return };
-            // A byte that ends something is read once more, as what follows.
+            // A byte that ends a token is processed once more, as the beginning of the next.
             while !self.took(byte) {}
             self.end_when_full();
             bytes = rest;
         }
     }
 
-    /// Ends what is shown at the first byte that does not fit. It is asked after each step: a word
-    /// that grew too long is not taken back by the quote behind it.
+    /// Ends the output at the first byte that does not fit. Checked after each step: a word that
+    /// grew too long must not be removed by a following quote.
     fn end_when_full(&mut self) {
         if self.out.len() > self.bytes_max {
             self.place = MaskPosition::Over;
         }
     }
 
-    /// There is more of the text, which is not read.
+    /// Ends a text of which more follows that is not read.
     pub fn break_off(&mut self) {
         self.place = MaskPosition::Over;
     }
 
-    /// Returns what is shown of the text.
+    /// Returns the masked text.
     pub fn finish(&mut self) -> &[u8] {
         match self.place {
-            // It was no name.
+            // It was not a complete name.
             MaskPosition::Name { begun, is_at_quote: false, .. } | MaskPosition::Tag { begun } => {
                 self.out.truncate(begun);
                 self.out.push(HIDDEN);
@@ -206,7 +206,7 @@ impl TextMasker {
         &self.out
     }
 
-    /// Makes room for the mark of a cut, at the end of a character.
+    /// Makes room for the end mark, at a character boundary.
     fn cut(&mut self) {
         let room = self.bytes_max.saturating_sub(CUT.len());
         let is_inner = |it: &u8| *it & 0xC0 == 0x80;
@@ -220,12 +220,12 @@ impl TextMasker {
         }
     }
 
-    /// Takes bytes that change nothing here, which most are.
+    /// Processes bytes that do not change the state, as most do not.
     fn run(&mut self, bytes: &[u8]) -> usize {
         let is_executed = self.executed > 0;
         let end = match self.place {
             MaskPosition::Word { .. } => {
-                // One more than fits shows that it does not.
+                // One byte more than fits shows that the word is too long.
                 let room = self.bytes_max.saturating_sub(self.out.len()) + 1;
                 let bytes = bytes.get(..room).unwrap_or(bytes);
                 let end = bytes.iter().position(|it| !self.is_word(*it)).unwrap_or(bytes.len());
@@ -250,7 +250,7 @@ impl TextMasker {
         end.unwrap_or(bytes.len())
     }
 
-    /// Takes a byte where it stands. Says whether it was taken, or only ended something.
+    /// Processes a byte. Returns whether it was consumed, or only ended a token.
     fn took(&mut self, byte: u8) -> bool {
         match self.place {
             MaskPosition::Between => self.between(byte),
@@ -314,7 +314,7 @@ impl TextMasker {
         true
     }
 
-    /// The byte belongs to what follows.
+    /// Changes the position; the byte belongs to the next token.
     fn go(&mut self, place: MaskPosition) -> bool {
         self.place = place;
         false
@@ -331,7 +331,7 @@ impl TextMasker {
         byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..) || is_special
     }
 
-    /// Takes the first byte of a token.
+    /// Processes the first byte of a token.
     fn between(&mut self, byte: u8) {
         let begun = self.out.len();
         let is_mysql = self.dialect == SqlDialect::Mysql;
@@ -361,7 +361,7 @@ impl TextMasker {
         }
     }
 
-    /// Writes one space, however many there were.
+    /// Writes one space for any amount of whitespace.
     fn space(&mut self) {
         if self.out.last().is_some_and(|it| *it != b' ') {
             self.out.push(b' ');
@@ -379,8 +379,8 @@ impl TextMasker {
         self.place = MaskPosition::Name { quote, begun, is_at_quote: false };
     }
 
-    /// Returns whether a backslash hides a quote depends on settings that are not known here. A way
-    /// that is certainly not the one has ended before it begins.
+    /// Starts a string. Whether a backslash escapes a quote depends on unknown settings; a reading
+    /// that is certainly wrong is excluded from the start.
     fn begin_string(&mut self, quote: u8, may_be_plain: bool, may_escape: bool) {
         self.out.push(HIDDEN);
         let of = |it| if it { StringReading::In } else { StringReading::Ended };
@@ -395,8 +395,8 @@ impl TextMasker {
             (_, (StringReading::Ended, StringReading::Ended)) => {
                 return self.go(MaskPosition::Between);
             }
-            // By one way it ends here and by the other it goes on: what follows is a value or is
-            // none.
+            // By one reading the string ends here, by the other it continues: the following bytes
+            // may or may not be a value.
             ((StringReading::Quote, _), (StringReading::Ended, _))
             | ((_, StringReading::Quote), (_, StringReading::Ended)) => {
                 self.place = MaskPosition::Over
@@ -409,8 +409,9 @@ impl TextMasker {
         true
     }
 
-    /// A server that does not execute a comment passes over all of it up to `*/`, and one that does
-    /// takes that for a part of a string. What follows is one thing or another.
+    /// Handles a byte of a string inside a comment. A server that does not execute the comment ends
+    /// it at `*/`, one that executes it takes that for a part of the string: the meaning of the
+    /// rest is unknown.
     fn in_doubt(&mut self, byte: u8) {
         if self.executed > 0 && (self.before, byte) == (b'*', b'/') {
             self.place = MaskPosition::Over;
@@ -418,7 +419,8 @@ impl TextMasker {
         self.before = byte;
     }
 
-    /// A word. One that is stuck to a quote may say how the string is written, and goes with it.
+    /// Handles the end of a word. A word directly before a quote may be a string prefix, which is
+    /// masked with the string.
     fn word(&mut self, byte: u8, begun: usize) -> bool {
         if self.is_word(byte) {
             self.out.push(byte);
@@ -439,7 +441,7 @@ impl TextMasker {
         true
     }
 
-    /// A parameter (`$1`), or a string between two tags.
+    /// Handles a parameter (`$1`), or a dollar-quoted string.
     fn dollar(&mut self, byte: u8) -> bool {
         match self.place {
             MaskPosition::Dollar { .. } if byte.is_ascii_digit() => {
@@ -466,7 +468,7 @@ impl TextMasker {
                 return self.go(MaskPosition::Between);
             }
             MaskPosition::Dollars { matched } => {
-                // Within a tag there are no dollars: another beginning can be only where one is.
+                // A tag contains no dollar signs, so a new match can only begin at one.
                 let matched = match self.tag.get(matched) {
                     Some(expected) if *expected == byte => matched + 1,
                     _ => usize::from(byte == b'$'),
@@ -480,7 +482,7 @@ impl TextMasker {
         true
     }
 
-    /// MySQL's comments of a line have a space behind both dashes: else they are signs.
+    /// Handles dashes: in MySQL a line comment needs a space after `--`; otherwise they are signs.
     fn dash(&mut self, byte: u8) -> bool {
         match (self.place, self.dialect) {
             (MaskPosition::Dash, SqlDialect::Postgres) if byte == b'-' => {
@@ -492,7 +494,7 @@ impl TextMasker {
             }
             (MaskPosition::Dashes, _) => {
                 self.out.push(b'-');
-                // The second one may begin a comment of its own.
+                // The second one may begin a comment itself.
                 return self.go(MaskPosition::Dash);
             }
             _ => return self.was_plain(b'-'),
@@ -500,7 +502,7 @@ impl TextMasker {
         true
     }
 
-    /// A comment, which PostgreSQL nests and MySQL may execute.
+    /// Handles a block comment, which PostgreSQL nests and MySQL may execute.
     fn block(&mut self, byte: u8) -> bool {
         let is_mysql = self.dialect == SqlDialect::Mysql;
         match self.place {
@@ -532,7 +534,7 @@ impl TextMasker {
                 self.place = MaskPosition::Version { begun };
             }
             MaskPosition::Version { begun } => {
-                // Another number of digits is a value.
+                // Other numbers of digits are values.
                 let digits = self.out.len() - begun;
                 if !matches!(digits, 0 | 5 | 6) {
                     self.out.truncate(begun);
@@ -584,7 +586,7 @@ mod tests {
             (Mysql, "SELECT \"secret\", `na``me` # secret\n, 2", "SELECT ?, `na``me` , ?"),
             (Mysql, "SELECT 'a''b', @v, _utf8'x', 'C:\\dir'", "SELECT ?, @v, ?, ?"),
             (Mysql, "SELECT 'a\\'b', secret", "SELECT ?…"),
-            // What is executed is no comment.
+            // An executed comment is not masked as one.
             (
                 Mysql,
                 "/*!50000 DELETE FROM t WHERE a = 'x' */",
@@ -597,19 +599,19 @@ mod tests {
             (Mysql, "/*!99999 ' */ DELETE FROM t -- '", "/*!99999 ?…"),
             (Mysql, "/*!99999 -- */ DELETE FROM t", "/*!99999 …"),
             (Mysql, "/*!99999 ` */ DELETE FROM t", "/*!99999 ` */…"),
-            // What only looks like a comment, or like the end of one.
+            // Text that only looks like a comment, or like the end of one.
             (Mysql, "SELECT 5--1; DELETE FROM t", "SELECT ?--?; DELETE FROM t"),
             (Mysql, "SELECT 5---- 1; DELETE", "SELECT ?--"),
             (Postgres, "SELECT 5--1; DELETE\rFROM t", "SELECT ? FROM t"),
             (Postgres, "SELECT $1$ DELETE $1$", "SELECT $1$ DELETE $1$"),
             (Postgres, "SELECT @$$secret$$, ` 'x' `", "SELECT @?, ` ? `"),
-            // With and without escapes the string ends elsewhere.
+            // The end of the string depends on whether escapes are enabled.
             (Postgres, "SELECT 'a\\' , 'secret'", "SELECT ?…"),
             (Postgres, "WHERE path = 'C:\\' AND name = 'secretpassword'", "WHERE path = ?…"),
             (Postgres, "SELECT 'a\\'; DELETE FROM t; --'", "SELECT ?…"),
             (Mysql, "SELECT 'a\\'; DELETE FROM t; -- '", "SELECT ?…"),
             (Postgres, "SELECT 'C:\\dir', E'it\\'s', 'C:\\'", "SELECT ?, ?, ?"),
-            // Only what may stand before a string goes with it.
+            // Only a valid string prefix is masked with the string.
             (Postgres, "SELECT secret'x', DATE'2020', e'x'", "SELECT secret?, DATE?, ?"),
         ] {
             assert_eq!(masked(dialect, text), expected, "{text}");
@@ -648,7 +650,7 @@ mod tests {
     const SECRET: &str = "topsecretvalue";
     const NAME: &str = "some_visible_name";
 
-    /// A string with the secret in it, as a server reads it that does or does not know escapes.
+    /// Returns a string that contains the secret, for a server with or without escapes.
     fn literal(quote: char, before: &str, after: &str, escapes: bool) -> String {
         let value = format!("{before}{SECRET}{after}");
         let value = if escapes { value.replace('\\', "\\\\") } else { value };

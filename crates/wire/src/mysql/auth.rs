@@ -1,10 +1,9 @@
-//! Authentication of MySQL and MariaDB: hashes of a password and of bytes that are different each
-//! time.
+//! Authentication of MySQL and MariaDB: hashes of a password and a nonce.
 //!
-//! Both methods have the same weakness, which a pooler lives by: whoever holds what the server
-//! stores and hears one proof knows what proves it to that server from then on. So a client's
-//! [`NativeKey`] or [`Sha2Key`] is found in its proof, and logs in to a server in its name, without
-//! a password stored anywhere.
+//! Both methods have the same weakness, on which the pooler relies: a party that has the hash
+//! stored by the server and observes one proof can compute the key that proves the password to that
+//! server from then on. So a client's [`NativeKey`] or [`Sha2Key`] is derived from its proof and
+//! used to log in to a server as the client, without storing a password.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase_authentication_methods.html>
@@ -26,22 +25,22 @@ mod secret;
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 20;
 
-/// Says in `caching_sha2_password` that the proof was right.
+/// Message of `caching_sha2_password`: the proof was right.
 pub const FAST_RIGHT: u8 = 3;
 
-/// Asks in `caching_sha2_password` for the password itself.
+/// Message of `caching_sha2_password`: the password itself is required.
 pub const FULL: u8 = 4;
 
-/// Asks in `caching_sha2_password` for the server's public key.
+/// Message of `caching_sha2_password`: request for the server's public key.
 pub const PUBLIC_KEY: u8 = 2;
 
-/// Random bytes that a proof is made for.
+/// Random bytes for a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthNonce([u8; NONCE_BYTES]);
 
 impl AuthNonce {
-    /// Creates a nonce of random bytes. Clients take it for a text: it has neither NUL, which would
-    /// end it, nor `$` or anything beyond ASCII, as servers have none.
+    /// Creates a nonce of random bytes. Clients treat it as text: it contains neither NUL, which
+    /// would end it, nor `$` or bytes beyond ASCII, like the nonces of servers.
     #[must_use]
     pub fn new(random: [u8; NONCE_BYTES]) -> AuthNonce {
         AuthNonce(random.map(|byte| match byte & 0x7F {
@@ -51,7 +50,7 @@ impl AuthNonce {
         }))
     }
 
-    /// Returns what a server sent: its bytes, with or without the NUL behind them.
+    /// Parses a server's nonce: its bytes, with or without a final NUL.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<AuthNonce> {
         let bytes = match bytes {
@@ -61,14 +60,14 @@ impl AuthNonce {
         bytes.try_into().ok().map(AuthNonce)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8; NONCE_BYTES] {
         &self.0
     }
 
-    /// `bytes` with the nonce over them, again and again: how a password is hidden before it is
-    /// encrypted with a server's public key, and how it is found again.
+    /// XORs `bytes` with the repeated nonce: passwords are obfuscated like that before they are
+    /// encrypted with a server's public key, and recovered in the same way.
     #[must_use]
     pub fn over(&self, bytes: &[u8]) -> Vec<u8> {
         bytes.iter().zip(self.0.iter().cycle()).map(|(one, other)| one ^ other).collect()
@@ -78,16 +77,16 @@ impl AuthNonce {
 /// A method by its name in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthPlugin {
-    /// `mysql_native_password`: SHA-1. All clients know it.
+    /// `mysql_native_password`: SHA-1. All clients support it.
     Native,
-    /// `caching_sha2_password`: SHA-256, or the password itself where it cannot be overheard.
+    /// `caching_sha2_password`: SHA-256, or the password itself over a protected connection.
     CachingSha2,
     /// `mysql_clear_password`: the password itself.
     Clear,
 }
 
 impl AuthPlugin {
-    /// By its name; none for those that are not spoken here.
+    /// Returns the method of a name; `None` for unsupported ones.
     #[must_use]
     pub fn of(name: &[u8]) -> Option<AuthPlugin> {
         let all = [AuthPlugin::Native, AuthPlugin::CachingSha2, AuthPlugin::Clear];
@@ -105,7 +104,7 @@ impl AuthPlugin {
     }
 }
 
-/// The SHA-1 of a password: all that `mysql_native_password` needs to log in.
+/// The SHA-1 of a password, which is sufficient to log in with `mysql_native_password`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NativeKey([u8; 20]);
 
@@ -116,25 +115,25 @@ impl NativeKey {
         NativeKey(Sha1::digest(password).into())
     }
 
-    /// Takes a key that [`NativeKey::expose`] gave; none of another length.
+    /// Restores a key from [`NativeKey::expose`]; `None` for other lengths.
     #[must_use]
     pub fn import(bytes: &[u8]) -> Option<NativeKey> {
         bytes.try_into().ok().map(NativeKey)
     }
 
-    /// Returns the key, for another node of the same cluster that is to log in with it.
+    /// Returns the key, for another node of the same cluster that logs in with it.
     #[must_use]
     pub fn expose(&self) -> &[u8; 20] {
         &self.0
     }
 
-    /// Returns what a server stores.
+    /// Returns the hash that a server stores.
     #[must_use]
     pub fn hash(&self) -> NativeHash {
         NativeHash(Sha1::digest(self.0).into())
     }
 
-    /// The proof for a nonce.
+    /// Returns the proof for a nonce.
     #[must_use]
     pub fn answer(&self, nonce: &AuthNonce) -> [u8; 20] {
         xor(self.0, self.hash().mask(nonce))
@@ -146,7 +145,7 @@ impl NativeKey {
 pub struct NativeHash([u8; 20]);
 
 impl NativeHash {
-    /// Reads `*` and 40 hexadecimal digits; none for any other text.
+    /// Parses `*` and 40 hexadecimal digits; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<NativeHash> {
         let digits: &[u8; 40] = text.strip_prefix('*')?.as_bytes().try_into().ok()?;
@@ -160,7 +159,7 @@ impl NativeHash {
         Some(NativeHash(bytes))
     }
 
-    /// The key that a proof for `nonce` gives away; none when the proof is wrong.
+    /// Returns the key that a proof for `nonce` discloses; `None` if the proof is wrong.
     #[must_use]
     pub fn accepts(&self, nonce: &AuthNonce, answer: &[u8]) -> Option<NativeKey> {
         let answer: [u8; 20] = answer.try_into().ok()?;
@@ -174,14 +173,14 @@ impl NativeHash {
         NativeKey::of(password).hash().0.ct_eq(&self.0).into()
     }
 
-    /// Returns what lies over the key in a proof.
+    /// Returns the mask of the key in a proof.
     fn mask(&self, nonce: &AuthNonce) -> [u8; 20] {
         Sha1::new().chain_update(nonce.0).chain_update(self.0).finalize().into()
     }
 }
 
-/// The SHA-256 of a password: all that `caching_sha2_password` needs to log in to a server that
-/// has seen the password before.
+/// The SHA-256 of a password, which is sufficient to log in with `caching_sha2_password` to a
+/// server that has the password in its cache.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sha2Key([u8; 32]);
 
@@ -192,37 +191,37 @@ impl Sha2Key {
         Sha2Key(Sha256::digest(password).into())
     }
 
-    /// Takes a key that [`Sha2Key::expose`] gave; none of another length.
+    /// Restores a key from [`Sha2Key::expose`]; `None` for other lengths.
     #[must_use]
     pub fn import(bytes: &[u8]) -> Option<Sha2Key> {
         bytes.try_into().ok().map(Sha2Key)
     }
 
-    /// Returns the key, for another node of the same cluster that is to log in with it.
+    /// Returns the key, for another node of the same cluster that logs in with it.
     #[must_use]
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// Returns what a server keeps in memory.
+    /// Returns the hash that a server keeps in memory.
     #[must_use]
     pub fn hash(&self) -> Sha2Hash {
         Sha2Hash(Sha256::digest(self.0).into())
     }
 
-    /// The proof for a nonce.
+    /// Returns the proof for a nonce.
     #[must_use]
     pub fn answer(&self, nonce: &AuthNonce) -> [u8; 32] {
         xor(self.0, self.hash().mask(nonce))
     }
 }
 
-/// Hash that a server keeps in memory of a password that it has seen: the SHA-256 of a [`Sha2Key`].
+/// Hash that a server keeps in memory for a cached password: the SHA-256 of a [`Sha2Key`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sha2Hash([u8; 32]);
 
 impl Sha2Hash {
-    /// The key that a proof for `nonce` gives away; none when the proof is wrong.
+    /// Returns the key that a proof for `nonce` discloses; `None` if the proof is wrong.
     #[must_use]
     pub fn accepts(&self, nonce: &AuthNonce, answer: &[u8]) -> Option<Sha2Key> {
         let answer: [u8; 32] = answer.try_into().ok()?;
@@ -236,7 +235,7 @@ impl Sha2Hash {
         Sha2Key::of(password).hash().0.ct_eq(&self.0).into()
     }
 
-    /// Returns what lies over the key in a proof. The order is the other way round than in
+    /// Returns the mask of the key in a proof. The order is the reverse of that in
     /// [`NativeHash::mask`].
     fn mask(&self, nonce: &AuthNonce) -> [u8; 32] {
         Sha256::new().chain_update(self.0).chain_update(nonce.0).finalize().into()

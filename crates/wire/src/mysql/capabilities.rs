@@ -1,4 +1,4 @@
-//! Capabilities that two ends agree on, and the status that OK and EOF packets carry.
+//! Capabilities that both ends negotiate, and the status in OK and EOF packets.
 //!
 //! Source: MySQL's source documentation, pages "Capabilities Flags" and `SERVER_STATUS_flags_enum`;
 //! the upper half of the capabilities is MariaDB's.
@@ -13,8 +13,8 @@ pub struct CapabilityFlags(pub u64);
 impl CapabilityFlags {
     /// None.
     pub const NONE: Self = Self(0);
-    /// Long passwords; always set by MySQL. A MariaDB server leaves it out to say that it has
-    /// capabilities of its own.
+    /// Long passwords; always set by MySQL. A MariaDB server omits it to announce capabilities of
+    /// its own.
     pub const LONG_PASSWORD: Self = Self(1);
     /// `UPDATE` counts the rows found, not the rows changed.
     pub const FOUND_ROWS: Self = Self(1 << 1);
@@ -32,17 +32,17 @@ impl CapabilityFlags {
     pub const LOCAL_FILES: Self = Self(1 << 7);
     /// Spaces before the parenthesis of a function's arguments.
     pub const IGNORE_SPACE: Self = Self(1 << 8);
-    /// The protocol since MySQL 4.1, which is the only one that is spoken here.
+    /// The protocol since MySQL 4.1, the only supported one.
     pub const PROTOCOL_41: Self = Self(1 << 9);
     /// `interactive_timeout` instead of `wait_timeout`.
     pub const INTERACTIVE: Self = Self(1 << 10);
-    /// The connection goes on with TLS.
+    /// The connection continues with TLS.
     pub const SSL: Self = Self(1 << 11);
     /// Client only; ignored by servers.
     pub const IGNORE_SIGPIPE: Self = Self(1 << 12);
-    /// The status tells of transactions.
+    /// The status reports transactions.
     pub const TRANSACTIONS: Self = Self(1 << 13);
-    /// An old name of `PROTOCOL_41`; out of use.
+    /// An old name of `PROTOCOL_41`; unused.
     pub const RESERVED: Self = Self(1 << 14);
     /// Authentication since MySQL 4.1.
     pub const SECURE_CONNECTION: Self = Self(1 << 15);
@@ -60,11 +60,11 @@ impl CapabilityFlags {
     pub const PLUGIN_AUTH_LENENC_CLIENT_DATA: Self = Self(1 << 21);
     /// The client understands that a password has expired.
     pub const CAN_HANDLE_EXPIRED_PASSWORDS: Self = Self(1 << 22);
-    /// OK packets tell what changed in the session.
+    /// OK packets report changes of the session.
     pub const SESSION_TRACK: Self = Self(1 << 23);
-    /// Results end with an OK packet, and no EOF stands behind column definitions.
+    /// Results end with an OK packet, and no EOF follows column definitions.
     pub const DEPRECATE_EOF: Self = Self(1 << 24);
-    /// A result may come without column definitions.
+    /// A result may omit column definitions.
     pub const OPTIONAL_RESULTSET_METADATA: Self = Self(1 << 25);
     /// Compressed packets by Zstandard.
     pub const ZSTD_COMPRESSION: Self = Self(1 << 26);
@@ -72,20 +72,20 @@ impl CapabilityFlags {
     pub const QUERY_ATTRIBUTES: Self = Self(1 << 27);
     /// More than one factor of authentication.
     pub const MULTI_FACTOR_AUTHENTICATION: Self = Self(1 << 28);
-    /// For capabilities to come.
+    /// Reserved for future capabilities.
     pub const CAPABILITY_EXTENSION: Self = Self(1 << 29);
     /// Client only: it checks the server's certificate.
     pub const SSL_VERIFY_SERVER_CERT: Self = Self(1 << 30);
     /// Client only.
     pub const REMEMBER_OPTIONS: Self = Self(1 << 31);
-    /// MariaDB: reports of progress, which look like errors with the number 0xFFFF. The grammar of
-    /// [`super::reply`] does not know them: it must not be negotiated.
+    /// MariaDB: progress reports, which look like errors with the number 0xFFFF. The grammar of
+    /// [`super::reply`] does not support them: it must not be negotiated.
     pub const MARIADB_PROGRESS: Self = Self(1 << 32);
     /// MariaDB: several commands in one packet; withdrawn.
     pub const MARIADB_COM_MULTI: Self = Self(1 << 33);
     /// MariaDB: executions with arrays of parameters.
     pub const MARIADB_STMT_BULK_OPERATIONS: Self = Self(1 << 34);
-    /// MariaDB: column definitions say more about types.
+    /// MariaDB: column definitions have more information about types.
     pub const MARIADB_EXTENDED_METADATA: Self = Self(1 << 35);
     /// MariaDB: executions do not repeat column definitions, which changes replies.
     pub const MARIADB_CACHE_METADATA: Self = Self(1 << 36);
@@ -113,14 +113,14 @@ impl CapabilityFlags {
         Self(self.0 & other.0)
     }
 
-    /// These, less `other`.
+    /// Returns these without `other`.
     #[inline]
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// MySQL's half, as it stands in greetings and logins.
+    /// Returns MySQL's half, as in greetings and logins.
     #[inline]
     #[must_use]
     pub const fn lower(self) -> u32 {
@@ -128,7 +128,7 @@ impl CapabilityFlags {
         u32::from_le_bytes([a, b, c, d])
     }
 
-    /// MariaDB's half.
+    /// Returns MariaDB's half.
     #[inline]
     #[must_use]
     pub const fn upper(self) -> u32 {
@@ -154,21 +154,21 @@ impl StatusFlags {
     pub const NO_GOOD_INDEX_USED: Self = Self(1 << 4);
     /// No index was used.
     pub const NO_INDEX_USED: Self = Self(1 << 5);
-    /// A cursor was opened; its rows are to be fetched.
+    /// A cursor was opened; its rows have to be fetched.
     pub const CURSOR_EXISTS: Self = Self(1 << 6);
     /// The cursor has no more rows, and is closed.
     pub const LAST_ROW_SENT: Self = Self(1 << 7);
     /// The database was dropped.
     pub const DB_DROPPED: Self = Self(1 << 8);
-    /// A backslash in a string is a character like any other.
+    /// A backslash in a string is an ordinary character.
     pub const NO_BACKSLASH_ESCAPES: Self = Self(1 << 9);
-    /// The columns of a prepared statement are others than at its preparation.
+    /// The columns of a prepared statement differ from those at its preparation.
     pub const METADATA_CHANGED: Self = Self(1 << 10);
     /// The statement was slow.
     pub const QUERY_WAS_SLOW: Self = Self(1 << 11);
     /// The result holds output parameters.
     pub const PS_OUT_PARAMS: Self = Self(1 << 12);
-    /// Inside a transaction that only reads.
+    /// Inside a read-only transaction.
     pub const IN_TRANS_READONLY: Self = Self(1 << 13);
     /// Changes of the session follow.
     pub const SESSION_STATE_CHANGED: Self = Self(1 << 14);
@@ -182,14 +182,14 @@ impl StatusFlags {
         self.0 & other.0 == other.0
     }
 
-    /// These and `other`.
+    /// Returns these and `other`.
     #[inline]
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These, less `other`.
+    /// Returns these without `other`.
     #[inline]
     #[must_use]
     pub const fn without(self, other: Self) -> Self {

@@ -31,26 +31,26 @@ pub enum TrackedChange<'a> {
     State(bool),
     /// Identifiers of transactions.
     Gtid(&'a [u8]),
-    /// The statements that would begin a transaction like the one that is going on.
+    /// The statements that would begin a transaction like the current one.
     Characteristics(&'a [u8]),
-    /// The state of the transaction: eight letters, `_` for each that does not hold.
+    /// State of the transaction: eight characters, `_` for each flag that is not set.
     Transaction(&'a [u8]),
     /// Unknown kind of change.
     Other(u8),
 }
 
-/// The bytes are no list of changes.
+/// The bytes are not a valid list of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server's list of changes in the session does not make sense")]
 pub struct MalformedChanges;
 
-/// Reads [`super::packet::OkPacket::changes`]. Ends with the first mistake.
+/// Parses [`super::packet::OkPacket::changes`]. Ends at the first error.
 #[inline]
 pub const fn changes(raw: &[u8]) -> TrackedChanges<'_> {
     TrackedChanges { entries: PacketReader::new(raw), variables: PacketReader::new(&[]) }
 }
 
-/// The changes that are left to read.
+/// The changes that were not parsed yet.
 #[derive(Clone, Debug)]
 pub struct TrackedChanges<'a> {
     entries: PacketReader<'a>,
@@ -88,11 +88,11 @@ impl<'a> TrackedChanges<'a> {
                 self.variable()
             }
             SCHEMA => reader.lenenc_bytes().map(TrackedChange::Schema),
-            // One letter, without a length of its own, whatever the documents say: so MariaDB 10.11
-            // and MySQL write it.
+            // One character, without a length of its own, unlike in the documentation: MariaDB
+            // 10.11 and MySQL write it so.
             STATE_CHANGE => Some(TrackedChange::State(data.last() != Some(&b'0'))),
             GTIDS => {
-                // How they are spelt; there is one way.
+                // The encoding; there is only one.
                 reader.u8()?;
                 reader.lenenc_bytes().map(TrackedChange::Gtid)
             }
@@ -111,7 +111,7 @@ impl<'a> TrackedChanges<'a> {
     }
 }
 
-/// Appends a change as a server writes it; [`TrackedChange::Other`] is written without contents.
+/// Appends a change in a server's form; [`TrackedChange::Other`] is written without contents.
 pub fn put_change(out: &mut Vec<u8>, change: &TrackedChange<'_>) {
     let mut data = Vec::new();
     let kind = match *change {
@@ -172,7 +172,7 @@ mod tests {
             (b"\x01\x01\0", vec![Ok(TrackedChange::Schema(b""))]),
             (b"\x03\x05\0\x03a:1", vec![Ok(TrackedChange::Gtid(b"a:1"))]),
             (b"\x05\x09\x08T_______", vec![Ok(TrackedChange::Transaction(b"T_______"))]),
-            // As MariaDB 10.11 tells of `BEGIN` and of `SET NAMES`.
+            // Reports of MariaDB 10.11 for `BEGIN` and `SET NAMES`.
             (
                 b"\x05\x09\x08T_______\x04\x13\x12START TRANSACTION;",
                 vec![

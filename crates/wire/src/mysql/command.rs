@@ -1,7 +1,7 @@
-//! Commands: the first byte of what a client sends, and what shape the reply to each has.
+//! Commands: the first byte of a client's message, and the kind of reply to each.
 //!
 //! Source: MySQL's source documentation, page "Command Phase"; MariaDB's knowledge base, page "Bulk
-//! Execution", for what MySQL has not.
+//! Execution", for MariaDB's own commands.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_command_phase.html>
@@ -18,10 +18,10 @@ macro_rules! commands {
         }
 
         impl Command {
-            /// All of them.
+            /// All commands.
             pub const ALL: &'static [Command] = &[$(Self::$name,)+];
 
-            /// Reads the first byte of a command; none if it is none that is known.
+            /// Returns the command of a first byte; `None` if it is unknown.
             #[inline]
             pub const fn of(byte: u8) -> Option<Self> {
                 match byte {
@@ -30,7 +30,7 @@ macro_rules! commands {
                 }
             }
 
-            /// The byte on the wire.
+            /// Returns the byte on the wire.
             #[inline]
             pub const fn code(self) -> u8 {
                 match self {
@@ -38,7 +38,7 @@ macro_rules! commands {
                 }
             }
 
-            /// The shape of the reply.
+            /// Returns the kind of the reply.
             #[inline]
             pub const fn reply(self) -> ReplyKind {
                 match self {
@@ -52,7 +52,7 @@ macro_rules! commands {
 commands! {
     /// Used by the server's own threads; a client gets an error.
     Sleep = 0x00 => Simple,
-    /// Good bye.
+    /// Ends the session.
     Quit = 0x01 => None,
     /// Changes the default database.
     InitDb = 0x02 => Simple,
@@ -60,9 +60,9 @@ commands! {
     Query = 0x03 => Query,
     /// The columns of a table; deprecated.
     FieldList = 0x04 => FieldList,
-    /// Makes a database; out of use.
+    /// Creates a database; unused.
     CreateDb = 0x05 => Simple,
-    /// Drops a database; out of use.
+    /// Drops a database; unused.
     DropDb = 0x06 => Simple,
     /// Flushes tables, logs and the like; deprecated.
     Refresh = 0x07 => Simple,
@@ -76,19 +76,19 @@ commands! {
     Connect = 0x0B => Simple,
     /// Ends a connection; deprecated.
     ProcessKill = 0x0C => Simple,
-    /// Writes what the server knows into its log.
+    /// Writes debug information to the server's log.
     Debug = 0x0D => Simple,
-    /// Is the server there?
+    /// Checks whether the server is alive.
     Ping = 0x0E => Simple,
     /// Used by the server's own threads.
     Time = 0x0F => Simple,
     /// Used by the server's own threads.
     DelayedInsert = 0x10 => Simple,
-    /// Logs in anew in the same connection.
+    /// Logs in again on the same connection.
     ChangeUser = 0x11 => Foreign,
     /// Replication.
     BinlogDump = 0x12 => Foreign,
-    /// Replication; out of use.
+    /// Replication; unused.
     TableDump = 0x13 => Foreign,
     /// Used by the server's own threads.
     ConnectOut = 0x14 => Simple,
@@ -98,21 +98,21 @@ commands! {
     StmtPrepare = 0x16 => Prepare,
     /// Runs a prepared statement.
     StmtExecute = 0x17 => Execute,
-    /// A piece of a parameter.
+    /// Sends a piece of a parameter.
     StmtSendLongData = 0x18 => None,
-    /// Forgets a prepared statement.
+    /// Closes a prepared statement.
     StmtClose = 0x19 => None,
-    /// Closes a statement's cursor and forgets its pieces of parameters.
+    /// Closes a statement's cursor and drops its pieces of parameters.
     StmtReset = 0x1A => Simple,
-    /// Several statements in one text: on or off.
+    /// Enables or disables several statements in one text.
     SetOption = 0x1B => Simple,
-    /// Rows of a cursor.
+    /// Fetches rows of a cursor.
     StmtFetch = 0x1C => Rows,
     /// Used by the server's own threads.
     Daemon = 0x1D => Simple,
     /// Replication.
     BinlogDumpGtid = 0x1E => Foreign,
-    /// Makes the session new, but for its user and its database.
+    /// Resets the session, except for its user and its database.
     ResetConnection = 0x1F => Simple,
     /// Copies a whole server.
     Clone = 0x20 => Foreign,
@@ -123,7 +123,7 @@ commands! {
 }
 
 impl Command {
-    /// Returns whether the server says nothing to it.
+    /// Returns whether the server sends no reply to it.
     #[inline]
     pub const fn is_without_reply(self) -> bool {
         matches!(self.reply(), ReplyKind::None)

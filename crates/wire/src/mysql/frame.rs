@@ -1,20 +1,20 @@
 //! Packets: a length of three bytes, a sequence number, a payload.
 //!
-//! A payload of [`PAYLOAD_MAX`] bytes goes on in the next packet, so that what the protocol means
-//! by one message may be several packets; one that is an exact multiple ends with an empty packet.
-//! A packet that continues another must never be looked at as if it began one: whoever streams
-//! keeps a [`PacketContinuation`].
+//! A payload of [`PAYLOAD_MAX`] bytes continues in the next packet, so that one message of the
+//! protocol may consist of several packets; a message whose length is an exact multiple ends with
+//! an empty packet. A packet that continues another must never be parsed as the beginning of a
+//! message: streaming code keeps a [`PacketContinuation`].
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html>
 
-/// Bytes of a packet's head: the length and the sequence number.
+/// Bytes of a packet's header: the length and the sequence number.
 pub const HEADER_BYTES: usize = 4;
 
-/// The longest payload of one packet. One that has exactly so many goes on in the next packet.
+/// Maximum payload of one packet. A payload of exactly this length continues in the next packet.
 pub const PAYLOAD_MAX: usize = 0xFF_FFFF;
 
-/// The head of a packet. Every four bytes are one: a length cannot be impossible here.
+/// The header of a packet. Any four bytes are valid: no length is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketHeader {
     /// Bytes of the payload, at most [`PAYLOAD_MAX`].
@@ -24,34 +24,34 @@ pub struct PacketHeader {
 }
 
 impl PacketHeader {
-    /// Reads a head; none while there are fewer than [`HEADER_BYTES`].
+    /// Parses a header; `None` while there are fewer than [`HEADER_BYTES`].
     #[inline]
     pub const fn parse(bytes: &[u8]) -> Option<PacketHeader> {
         let [a, b, c, seq, ..] = *bytes else { return None };
         Some(PacketHeader { len: u32::from_le_bytes([a, b, c, 0]) as usize, seq })
     }
 
-    /// All bytes of the packet on the wire, the head included.
+    /// Returns all bytes of the packet on the wire, including the header.
     #[inline]
     pub const fn total(&self) -> usize {
         self.len.saturating_add(HEADER_BYTES)
     }
 
-    /// Returns whether the message goes on in the next packet.
+    /// Returns whether the message continues in the next packet.
     #[inline]
     pub const fn is_continued(&self) -> bool {
         self.len >= PAYLOAD_MAX
     }
 }
 
-/// State of a stream: whether the next packet begins a message or goes on with one.
+/// State of a stream: whether the next packet begins a message or continues one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketContinuation {
     inside: bool,
 }
 
 impl PacketContinuation {
-    /// Takes the next packet's head; tells whether the packet begins a message.
+    /// Processes the next packet's header; returns whether the packet begins a message.
     #[inline]
     pub const fn begins(&mut self, header: PacketHeader) -> bool {
         let begins = !self.inside;
@@ -59,16 +59,16 @@ impl PacketContinuation {
         begins
     }
 
-    /// Returns whether the message that was begun has packets to come.
+    /// Returns whether the current message has more packets.
     #[inline]
     pub const fn is_inside(self) -> bool {
         self.inside
     }
 }
 
-/// Appends the head of a packet with a payload of `len` bytes.
+/// Appends the header of a packet with a payload of `len` bytes.
 ///
-/// A payload beyond [`PAYLOAD_MAX`] is no packet: see [`put_packet`].
+/// A payload beyond [`PAYLOAD_MAX`] does not fit into one packet: see [`put_packet`].
 #[inline]
 pub fn put_header(out: &mut Vec<u8>, len: usize, seq: u8) {
     out.extend_from_slice(&header_bytes(len, seq));
@@ -82,8 +82,8 @@ pub const fn header_bytes(len: usize, seq: u8) -> [u8; HEADER_BYTES] {
     [a, b, c, seq]
 }
 
-/// Appends a message, in as many packets as it takes. `seq` is the number of the first and becomes
-/// the one behind the last.
+/// Appends a message, in as many packets as needed. `seq` is the number of the first, and becomes
+/// the one after the last.
 pub fn put_packet(out: &mut Vec<u8>, seq: &mut u8, payload: &[u8]) {
     let mut rest = payload;
     loop {
@@ -92,7 +92,7 @@ pub fn put_packet(out: &mut Vec<u8>, seq: &mut u8, payload: &[u8]) {
         put_header(out, len, *seq);
         out.extend_from_slice(part);
         *seq = seq.wrapping_add(1);
-        // A full packet says that there is more, even if that is nothing.
+        // A full packet is always followed by another one, even an empty one.
         if len < PAYLOAD_MAX {
             return;
         }
@@ -102,7 +102,7 @@ pub fn put_packet(out: &mut Vec<u8>, seq: &mut u8, payload: &[u8]) {
 
 /// Appends a message that `body` writes, at most [`PAYLOAD_MAX`] - 1 bytes, as one packet.
 ///
-/// A longer one is cut into packets behind the fact, which moves it once.
+/// A longer one is split into packets afterwards, which moves it once.
 pub fn put_built(out: &mut Vec<u8>, seq: &mut u8, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
@@ -143,7 +143,7 @@ mod tests {
         assert!(!PacketHeader { len: PAYLOAD_MAX - 1, seq: 0 }.is_continued());
     }
 
-    /// The messages in `bytes`, put together again, and the sequence numbers of their packets.
+    /// Returns the reassembled messages in `bytes`, and the sequence numbers of their packets.
     fn messages(mut bytes: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
         let (mut found, mut numbers) = (Vec::new(), Vec::new());
         let mut continuation = PacketContinuation::default();
@@ -170,7 +170,7 @@ mod tests {
             (PAYLOAD_MAX + 1, 2),
             (2 * PAYLOAD_MAX, 3),
         ] {
-            // What continues a message looks like an error packet, and is none.
+            // The continuation of a message looks like an error packet.
             let payload = vec![0xFF; len];
             for built in [false, true] {
                 let (mut out, mut seq) = (b"kept".to_vec(), 254);

@@ -1,9 +1,9 @@
-//! The packets before the first command: a server's greeting, a client's answer, and what they
-//! say until one believes the other.
+//! The packets before the first command: a server's greeting, a client's response, and the exchange
+//! up to the verdict.
 //!
-//! Payloads only, without the heads of their packets. Sources: MySQL, "Connection Phase Packets";
-//! MariaDB, "Connecting", whose servers and clients have capabilities of their own in bytes that
-//! are reserved in MySQL, and leave `LONG_PASSWORD` out to say so.
+//! Payloads only, without the headers of their packets. Sources: MySQL, "Connection Phase Packets";
+//! MariaDB, "Connecting", whose servers and clients announce capabilities of their own in bytes
+//! that are reserved in MySQL, indicated by the absence of `LONG_PASSWORD`.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase.html>
@@ -17,17 +17,17 @@ use super::lenenc::{self, PacketReader};
 /// Version of the handshake; there is no other since 1998.
 const PROTOCOL: u8 = 10;
 
-/// Bytes of a nonce with the NUL behind it.
+/// Bytes of a nonce with the final NUL.
 const NONCE_LENGTH: u8 = 21;
 const _: () = assert!(NONCE_LENGTH as usize == NONCE_BYTES + 1, "as it is said");
 
-/// The only method before there were names for them.
+/// The only method before methods had names.
 const PLUGIN_DEFAULT: &[u8] = b"mysql_native_password";
 
-/// Bytes of a client's request for TLS, which is the beginning of its answer.
+/// Bytes of a client's request for TLS, which is the beginning of its response.
 pub const SSL_REQUEST_BYTES: usize = 32;
 
-/// First byte of a packet that demands another method.
+/// First byte of a packet that requests another method.
 pub const SWITCH: u8 = 0xFE;
 
 /// First byte of a packet with more data for the method.
@@ -39,7 +39,7 @@ pub enum HandshakeError {
     /// Truncated or contradictory.
     #[error("malformed {0}")]
     Malformed(&'static str),
-    /// From a client or server of before 2004.
+    /// From a client or server before 2004.
     #[error("{0} of a version before MySQL 4.1")]
     TooOld(&'static str),
     /// Later protocol version.
@@ -50,7 +50,7 @@ pub enum HandshakeError {
 /// Greeting of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerHello<'a> {
-    /// Version, as it shows it.
+    /// Version, as reported by the server.
     pub version: &'a [u8],
     /// Number for the connection.
     pub thread_id: u32,
@@ -62,12 +62,12 @@ pub struct ServerHello<'a> {
     pub collation: u8,
     /// Status.
     pub status: StatusFlags,
-    /// The method that it would have clients use.
+    /// The method that it announces.
     pub plugin: &'a [u8],
 }
 
 impl<'a> ServerHello<'a> {
-    /// Appends it.
+    /// Appends the greeting.
     pub fn write(&self, out: &mut Vec<u8>) {
         let [a, b, c, d, e, f, g, h] = self.capabilities.0.to_le_bytes();
         let (first, second) = self.nonce.bytes().split_at(8);
@@ -87,10 +87,10 @@ impl<'a> ServerHello<'a> {
         out.push(0);
     }
 
-    /// Reads one.
+    /// Parses a greeting.
     ///
     /// # Errors
-    /// When it is none that can be answered.
+    /// If it is invalid or unsupported.
     pub fn parse(payload: &'a [u8]) -> Result<ServerHello<'a>, HandshakeError> {
         const WHAT: &str = "greeting";
         let malformed = || HandshakeError::Malformed(WHAT);
@@ -105,7 +105,7 @@ impl<'a> ServerHello<'a> {
         let first = reader.bytes(8).ok_or_else(malformed)?;
         reader.u8().ok_or_else(malformed)?;
         let [a, b] = reader.array().ok_or_else(malformed)?;
-        // Servers of before 4.1 say no more than that.
+        // Servers before 4.1 send no more than that.
         let collation = reader.u8().ok_or(HandshakeError::TooOld(WHAT))?;
         let status = StatusFlags(reader.u16().ok_or_else(malformed)?);
         let [c, d] = reader.array().ok_or_else(malformed)?;
@@ -131,9 +131,9 @@ impl<'a> ServerHello<'a> {
 /// First reply of a client: a request for TLS, or the complete login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstReply<'a> {
-    /// Shake hands, then it says it all again.
+    /// Perform the TLS handshake; the login follows.
     Ssl {
-        /// Capabilities; not to be believed, because it was not encrypted.
+        /// Capabilities; not trustworthy, because they were not encrypted.
         capabilities: CapabilityFlags,
     },
     /// Login.
@@ -141,11 +141,10 @@ pub enum FirstReply<'a> {
 }
 
 impl<'a> FirstReply<'a> {
-    /// Reads the first packet of a client; over a connection that is encrypted already there is no
-    /// request for TLS.
+    /// Parses the first packet of a client; on an encrypted connection there is no request for TLS.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is invalid.
     pub fn parse(payload: &'a [u8], is_encrypted: bool) -> Result<FirstReply<'a>, HandshakeError> {
         let response = || HandshakeError::Malformed("handshake response");
         let mut reader = PacketReader::new(payload);
@@ -188,34 +187,34 @@ impl<'a> FirstReply<'a> {
     }
 }
 
-/// A client's answer to a greeting.
+/// A client's response to a greeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandshakeResponse<'a> {
-    /// Capabilities. Only what the server offered holds.
+    /// Capabilities. Only those that the server offered are valid.
     pub capabilities: CapabilityFlags,
-    /// The longest packet that it takes.
+    /// The maximum packet that the client accepts.
     pub packet_max: u32,
-    /// The collation, and so the character set, that it speaks.
+    /// The collation, and so the character set, of the client.
     pub collation: u8,
     /// User name.
     pub user: &'a [u8],
     /// Proof, by `plugin`.
     pub answer: &'a [u8],
-    /// The schema to begin with.
+    /// Initial schema.
     pub database: Option<&'a [u8]>,
-    /// The method of its proof; none of clients that know only one.
+    /// The method of its proof; `None` for clients that know only one.
     pub plugin: Option<&'a [u8]>,
     /// Connection attributes.
     pub attributes: ConnectionAttributes<'a>,
 }
 
 impl HandshakeResponse<'_> {
-    /// Appends it. The proof must have fewer than 251 bytes.
+    /// Appends the response. The proof must have fewer than 251 bytes.
     pub fn write(&self, out: &mut Vec<u8>) {
         put_head(out, self.capabilities, self.packet_max, self.collation);
         out.extend_from_slice(self.user);
         out.push(0);
-        // One byte for the length in both forms, because it is short.
+        // The length has one byte in both forms, because the proof is short.
         lenenc::put_bytes(out, self.answer);
         if self.capabilities.contains(CapabilityFlags::CONNECT_WITH_DB) {
             out.extend_from_slice(self.database.unwrap_or_default());
@@ -246,7 +245,7 @@ pub fn put_ssl_request(
 pub struct ConnectionAttributes<'a>(&'a [u8]);
 
 impl<'a> ConnectionAttributes<'a> {
-    /// Creates them from bytes that [`ConnectionAttributes::put`] made.
+    /// Creates them from bytes written by [`ConnectionAttributes::put`].
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> ConnectionAttributes<'a> {
         ConnectionAttributes(bytes)
@@ -258,23 +257,23 @@ impl<'a> ConnectionAttributes<'a> {
         lenenc::put_bytes(out, value.as_bytes());
     }
 
-    /// The pairs, as far as they are any.
+    /// Returns the pairs, up to the first malformed one.
     pub fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut reader = PacketReader::new(self.0);
         iter::from_fn(move || Some((reader.lenenc_bytes()?, reader.lenenc_bytes()?)))
     }
 }
 
-/// `COM_CHANGE_USER`: a client that wants to be somebody else.
+/// `COM_CHANGE_USER`: a client's request to change its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeUser<'a> {
     /// User name.
     pub user: &'a [u8],
-    /// A proof for the nonce of the greeting, or nothing.
+    /// A proof for the nonce of the greeting, or empty.
     pub answer: &'a [u8],
-    /// The schema to go on with.
+    /// New schema.
     pub database: Option<&'a [u8]>,
-    /// The collation to go on with.
+    /// New collation.
     pub collation: Option<u16>,
     /// The method of the proof.
     pub plugin: Option<&'a [u8]>,
@@ -283,10 +282,10 @@ pub struct ChangeUser<'a> {
 }
 
 impl<'a> ChangeUser<'a> {
-    /// Reads one, with the command's byte in front, of a client with these capabilities.
+    /// Parses the request of a client with these capabilities, including the command's byte.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is invalid.
     pub fn parse(
         payload: &'a [u8],
         capabilities: CapabilityFlags,
@@ -298,7 +297,7 @@ impl<'a> ChangeUser<'a> {
         let answer = reader.u8().and_then(|len| reader.bytes(usize::from(len)));
         let answer = answer.ok_or_else(malformed)?;
         let database = database(&mut reader, true);
-        // Old clients end here.
+        // Old clients send no more.
         let collation = reader.u16();
         let plugin = plugin(&mut reader, capabilities);
         let attributes = attributes(&mut reader, capabilities).ok_or_else(malformed)?;
@@ -306,24 +305,24 @@ impl<'a> ChangeUser<'a> {
     }
 }
 
-/// Reply of a server to a proof, but for its verdict.
+/// Intermediate reply of a server to a proof, before its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthChallenge<'a> {
-    /// By another method, for another nonce.
+    /// Request for another method, with another nonce.
     Switch {
         /// The method.
         plugin: &'a [u8],
-        /// Data: the nonce, mostly with a NUL behind it.
+        /// Data: the nonce, usually with a final NUL.
         data: &'a [u8],
     },
-    /// By the method of before 4.1, which proves nothing any more.
+    /// Request for the method before 4.1, which is insecure.
     OldPassword,
-    /// Data for the method that is under way.
+    /// Data for the current method.
     More(&'a [u8]),
 }
 
 impl<'a> AuthChallenge<'a> {
-    /// Reads one; none of anything else.
+    /// Parses a challenge; `None` for any other packet.
     #[must_use]
     pub fn parse(payload: &'a [u8]) -> Option<AuthChallenge<'a>> {
         match *payload {
@@ -339,7 +338,7 @@ impl<'a> AuthChallenge<'a> {
     }
 }
 
-/// Appends a demand for another method.
+/// Appends a request for another method.
 pub fn put_switch(out: &mut Vec<u8>, plugin: &str, nonce: &AuthNonce) {
     out.push(SWITCH);
     out.extend_from_slice(plugin.as_bytes());
@@ -348,20 +347,20 @@ pub fn put_switch(out: &mut Vec<u8>, plugin: &str, nonce: &AuthNonce) {
     out.push(0);
 }
 
-/// Appends something for the method that is under way.
+/// Appends data for the current method.
 pub fn put_more(out: &mut Vec<u8>, data: &[u8]) {
     out.push(MORE);
     out.extend_from_slice(data);
 }
 
-/// Returns whether a server that shows this version is MariaDB.
+/// Returns whether this is a version of MariaDB.
 #[must_use]
 pub fn is_mariadb(version: &[u8]) -> bool {
     version.windows(7).any(|part| part.eq_ignore_ascii_case(b"mariadb"))
 }
 
-/// A version without what MariaDB puts in front of its own, because replication of old MySQL
-/// cannot read numbers of two digits.
+/// Returns a version without MariaDB's prefix, which exists because the replication of old MySQL
+/// cannot parse numbers of two digits.
 #[must_use]
 pub fn without_prefix(version: &[u8]) -> &[u8] {
     match version.strip_prefix(b"5.5.5-") {
@@ -370,7 +369,7 @@ pub fn without_prefix(version: &[u8]) -> &[u8] {
     }
 }
 
-/// The beginning of a client's answer.
+/// Appends the beginning of a client's response.
 fn put_head(out: &mut Vec<u8>, capabilities: CapabilityFlags, packet_max: u32, collation: u8) {
     let [a, b, c, d, e, f, g, h] = capabilities.0.to_le_bytes();
     out.extend_from_slice(&[a, b, c, d]);
@@ -380,8 +379,8 @@ fn put_head(out: &mut Vec<u8>, capabilities: CapabilityFlags, packet_max: u32, c
     out.extend_from_slice(&[e, f, g, h]);
 }
 
-/// Capabilities of both halves. The second one is MariaDB's, and means something only where the
-/// bit that every MySQL has set is not.
+/// Returns the capabilities of both halves. The second one is MariaDB's, and is only valid if the
+/// bit is absent that every MySQL sets.
 fn of_both([a, b, c, d]: [u8; 4], [e, f, g, h]: [u8; 4]) -> CapabilityFlags {
     let all = CapabilityFlags(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
     match all.contains(CapabilityFlags::LONG_PASSWORD) {
@@ -390,7 +389,7 @@ fn of_both([a, b, c, d]: [u8; 4], [e, f, g, h]: [u8; 4]) -> CapabilityFlags {
     }
 }
 
-/// Up to a NUL or the end: some clients and servers leave the last NUL out.
+/// Returns the bytes up to a NUL or the end: some clients and servers omit the last NUL.
 fn to_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
@@ -409,7 +408,7 @@ fn plugin<'a>(reader: &mut PacketReader<'a>, capabilities: CapabilityFlags) -> O
     (!name.is_empty()).then_some(name)
 }
 
-/// None when there are fewer than they say.
+/// Returns `None` if there are fewer bytes than announced.
 fn attributes<'a>(
     reader: &mut PacketReader<'a>,
     capabilities: CapabilityFlags,

@@ -1,4 +1,4 @@
-//! Hostile input in any pieces: an answer or a refusal, no panic and no reading on for ever.
+//! Hostile input in arbitrary pieces: an answer or a refusal, no panic and no endless reading.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ const KINDS: [ReplyKind; 8] = [
     ReplyKind::None,
 ];
 
-/// Two results and an error, as a server sends them.
+/// Returns two results and an error, as a server sends them.
 fn conversation(caps: CapabilityFlags) -> Vec<u8> {
     let (mut out, mut seq) = (Vec::new(), 1);
     let columns = [ResultColumn::text(b"a"), ResultColumn::text(b"b")];
@@ -39,7 +39,8 @@ fn conversation(caps: CapabilityFlags) -> Vec<u8> {
     out
 }
 
-/// Reads a stream by the grammar of a reply, as far as it goes, and says how many packets it took.
+/// Parses a stream by the grammar of a reply, as far as possible, and returns the number of
+/// packets.
 fn read(mut bytes: &[u8], mut reply: CommandReplyState) -> usize {
     let mut packets = 0;
     while let Some(header) = PacketHeader::parse(bytes) {
@@ -60,7 +61,7 @@ fn read(mut bytes: &[u8], mut reply: CommandReplyState) -> usize {
 
 #[test]
 fn the_conversation_is_read_to_its_end() {
-    // Each result: its head, two columns, its rows, its ends; then the error.
+    // For each result its header, two columns, its rows, its ends; then the error.
     assert_eq!(read(&conversation(MODERN), CommandReplyState::new(ReplyKind::Query, MODERN)), 11);
     let old = CapabilityFlags::PROTOCOL_41;
     assert_eq!(read(&conversation(old), CommandReplyState::new(ReplyKind::Query, old)), 13);

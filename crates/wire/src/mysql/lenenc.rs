@@ -1,8 +1,8 @@
 //! Integers and strings as MySQL writes them: little endian, and *length-encoded*.
 //!
-//! A length-encoded integer is one byte below 0xFB, or a first byte that tells how many follow:
-//! 0xFC two, 0xFD three, 0xFE eight. 0xFB (`NULL` in a row) and 0xFF (an error) are no integers.
-//! Nothing is believed about a length until the bytes are there.
+//! A length-encoded integer is one byte below 0xFB, or a first byte that determines how many
+//! follow: 0xFC two, 0xFD three, 0xFE eight. 0xFB (`NULL` in a row) and 0xFF (an error) are not
+//! integers. A length is not trusted until the bytes are there.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_dt_integers.html>
@@ -10,33 +10,33 @@
 /// The first byte of a `NULL` in a row of the text protocol.
 pub const NULL: u8 = 0xFB;
 
-/// Reads from the beginning of bytes. Whatever does not fit into what is left is none, and leaves
-/// the reader where it was.
+/// Reads from the beginning of bytes. A read beyond the end returns `None`, and leaves the reader
+/// at its position.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketReader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> PacketReader<'a> {
-    /// A reader at the beginning of `bytes`.
+    /// Creates a reader at the beginning of `bytes`.
     #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// Returns what was not read, which stays there.
+    /// Returns the unread bytes, without consuming them.
     #[inline]
     pub const fn peek_rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Returns whether nothing is left.
+    /// Returns whether no bytes are left.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     #[inline]
     pub const fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let Some((taken, rest)) = self.rest.split_at_checked(len) else { return None };
@@ -44,7 +44,7 @@ impl<'a> PacketReader<'a> {
         Some(taken)
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     #[inline]
     pub const fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let Some((taken, rest)) = self.rest.split_first_chunk::<N>() else { return None };
@@ -52,7 +52,7 @@ impl<'a> PacketReader<'a> {
         Some(*taken)
     }
 
-    /// Returns all that is left.
+    /// Reads all remaining bytes.
     #[inline]
     pub const fn rest(&mut self) -> &'a [u8] {
         let rest = self.rest;
@@ -60,37 +60,37 @@ impl<'a> PacketReader<'a> {
         rest
     }
 
-    /// Returns one byte.
+    /// Reads one byte.
     #[inline]
     pub fn u8(&mut self) -> Option<u8> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// Two bytes.
+    /// Reads two bytes.
     #[inline]
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
-    /// Three bytes.
+    /// Reads three bytes.
     #[inline]
     pub fn u24(&mut self) -> Option<u32> {
         self.array().map(|[a, b, c]| u32::from_le_bytes([a, b, c, 0]))
     }
 
-    /// Four bytes.
+    /// Reads four bytes.
     #[inline]
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes.
     #[inline]
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A length-encoded integer. Longer forms than needed are taken, as servers take them.
+    /// Reads a length-encoded integer. Longer forms than needed are accepted, as by servers.
     #[inline]
     pub fn lenenc_int(&mut self) -> Option<u64> {
         let mut ahead = *self;
@@ -105,7 +105,7 @@ impl<'a> PacketReader<'a> {
         Some(value)
     }
 
-    /// A string behind its length-encoded length.
+    /// Reads a string after its length-encoded length.
     #[inline]
     pub fn lenenc_bytes(&mut self) -> Option<&'a [u8]> {
         let mut ahead = *self;
@@ -115,7 +115,7 @@ impl<'a> PacketReader<'a> {
         Some(bytes)
     }
 
-    /// A value in a row of the text protocol: a string, or nothing for `NULL`.
+    /// Reads a value in a row of the text protocol: a string, or `None` for `NULL`.
     #[inline]
     pub fn value(&mut self) -> Option<Option<&'a [u8]>> {
         if self.rest.first() == Some(&NULL) {
@@ -125,7 +125,7 @@ impl<'a> PacketReader<'a> {
         self.lenenc_bytes().map(Some)
     }
 
-    /// A string that ends with a zero, without it.
+    /// Reads a string that ends with a zero, without the zero.
     #[inline]
     pub fn nul_bytes(&mut self) -> Option<&'a [u8]> {
         let end = self.rest.iter().position(|byte| *byte == 0)?;
@@ -151,7 +151,7 @@ pub fn put_int(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Appends a string behind its length.
+/// Appends a string after its length.
 #[inline]
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_int(out, bytes.len() as u64);
@@ -192,7 +192,7 @@ mod tests {
         check_int(b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff", Some((u64::MAX, 9)));
         check_int(b"\xfe\xff\xff\xff\xff\xff\xff\xff", None);
         check_int(b"\xff\0\0\0\0\0\0\0\0\0", None);
-        // Longer than needed, which servers take as well.
+        // Longer than needed, which servers accept as well.
         check_int(b"\xfc\x01\0", Some((1, 3)));
     }
 

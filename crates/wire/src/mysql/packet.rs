@@ -1,6 +1,6 @@
-//! OK, EOF and error packets, and small results of our own.
+//! OK, EOF and error packets, and small results of the pooler's own.
 //!
-//! Everything read here is a payload without its head, whole. Writers never fail.
+//! Everything parsed here is a whole payload without its header. Writers never fail.
 //!
 //! Source: MySQL's source documentation, pages "OK_Packet", "EOF_Packet", "ERR_Packet" and
 //! "Column Definition".
@@ -18,36 +18,36 @@ pub const OK: u8 = 0x00;
 pub const EOF: u8 = 0xFE;
 /// The first byte of an error.
 pub const ERR: u8 = 0xFF;
-/// The first byte of a request for a file of the client's.
+/// The first byte of a request for a file of the client.
 pub const LOCAL_INFILE: u8 = 0xFB;
 /// An EOF packet is shorter than this; a row that begins with the same byte is not.
 pub const EOF_LEN_BOUND: usize = 9;
 /// The length of an EOF packet. An OK packet has at least two more.
 pub const EOF_LEN: usize = 5;
 
-/// SQLSTATE of an error that has none of its own.
+/// SQLSTATE of an error without a specific one.
 pub const STATE_GENERAL: [u8; 5] = *b"HY000";
 
-/// A statement went well.
+/// Success of a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OkPacket<'a> {
-    /// Rows changed, or found if `FOUND_ROWS` was agreed on.
+    /// Rows changed, or found if `FOUND_ROWS` was negotiated.
     pub affected_rows: u64,
-    /// The first value that an `AUTO_INCREMENT` column was given; 0 for none.
+    /// The first generated value of an `AUTO_INCREMENT` column; 0 for none.
     pub last_insert_id: u64,
     /// Status of the session.
     pub status: StatusFlags,
-    /// Warnings that `SHOW WARNINGS` would show.
+    /// Number of warnings, as shown by `SHOW WARNINGS`.
     pub warnings: u16,
-    /// A line for people.
+    /// Info text.
     pub info: &'a [u8],
-    /// Changes of the session, for [`super::changes::changes`]; empty if nothing was told.
+    /// Changes of the session, for [`super::changes::changes`]; empty if none are reported.
     pub changes: &'a [u8],
 }
 
 impl<'a> OkPacket<'a> {
-    /// Reads an OK packet, that of a statement (0x00) or of the end of rows (0xFE). `caps` are
-    /// those agreed on with whoever wrote it. None if it is no OK packet.
+    /// Parses an OK packet, that of a statement (0x00) or of the end of rows (0xFE). `caps` are
+    /// those negotiated with its writer. `None` if it is not an OK packet.
     pub fn parse(payload: &'a [u8], caps: CapabilityFlags) -> Option<OkPacket<'a>> {
         let mut reader = PacketReader::new(payload);
         if !matches!(reader.u8()?, OK | EOF) {
@@ -66,7 +66,8 @@ impl<'a> OkPacket<'a> {
                 changes = reader.lenenc_bytes()?;
             }
         } else if !reader.is_empty() {
-            // The documents say the rest of the packet; servers write a length before it.
+            // By the documentation this is the rest of the packet; servers write a length before
+            // it.
             let rest = reader;
             info = match reader.lenenc_bytes() {
                 Some(info) if reader.is_empty() => info,
@@ -77,8 +78,8 @@ impl<'a> OkPacket<'a> {
     }
 }
 
-/// The status of an OK packet, of either first byte, without reading the rest; none if it is no OK
-/// packet. This is what a relay reads of each reply that it has no other interest in.
+/// Returns the status of an OK packet with either first byte, without parsing the rest; `None` if
+/// it is not an OK packet. A relay needs no more of most replies.
 #[inline]
 pub fn status_flags(payload: &[u8]) -> Option<StatusFlags> {
     // Nearly always both counts have one byte.
@@ -104,7 +105,7 @@ pub fn status_and_warnings(payload: &[u8]) -> Option<(StatusFlags, u16)> {
     Some((StatusFlags(reader.u16()?), reader.u16()?))
 }
 
-/// Returns what stands behind the first byte and the counts of an OK packet.
+/// Returns the reader after the first byte and the counts of an OK packet.
 fn behind_counts(payload: &[u8]) -> Option<PacketReader<'_>> {
     let mut reader = PacketReader::new(payload);
     if !matches!(reader.u8()?, OK | EOF) {
@@ -115,7 +116,7 @@ fn behind_counts(payload: &[u8]) -> Option<PacketReader<'_>> {
     Some(reader)
 }
 
-/// The end of columns or rows for who has not agreed on `DEPRECATE_EOF`.
+/// The end of columns or rows without `DEPRECATE_EOF`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EofPacket {
     /// Warnings so far.
@@ -125,7 +126,7 @@ pub struct EofPacket {
 }
 
 impl EofPacket {
-    /// Reads an EOF packet; none if it is none.
+    /// Parses an EOF packet; `None` if it is not one.
     #[inline]
     pub fn parse(payload: &[u8]) -> Option<EofPacket> {
         let [EOF, warnings_low, warnings_high, low, high] = *payload else { return None };
@@ -136,19 +137,19 @@ impl EofPacket {
     }
 }
 
-/// A statement failed. It carries no status.
+/// Failure of a statement. It contains no status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrPacket<'a> {
-    /// MySQL's own number.
+    /// MySQL's error number.
     pub code: u16,
-    /// SQLSTATE; [`STATE_GENERAL`] if the packet has none, as those before a login have.
+    /// SQLSTATE; [`STATE_GENERAL`] if the packet has none, as before a login.
     pub state: [u8; 5],
-    /// A sentence for people, in the client's character set.
+    /// Message, in the client's character set.
     pub message: &'a [u8],
 }
 
 impl<'a> ErrPacket<'a> {
-    /// Reads an error; none if it is none.
+    /// Parses an error; `None` if it is not one.
     pub fn parse(payload: &'a [u8]) -> Option<ErrPacket<'a>> {
         let mut reader = PacketReader::new(payload);
         if reader.u8()? != ERR {
@@ -167,12 +168,12 @@ impl<'a> ErrPacket<'a> {
     }
 }
 
-/// Appends an OK packet to a command.
+/// Appends an OK packet as the reply to a command.
 pub fn put_ok(out: &mut Vec<u8>, seq: &mut u8, ok: &OkPacket<'_>, caps: CapabilityFlags) {
     put_built(out, seq, |out| put_ok_body(out, OK, ok, caps));
 }
 
-/// Appends an OK packet that ends rows, for who has agreed on `DEPRECATE_EOF`.
+/// Appends an OK packet that ends rows, for a peer with `DEPRECATE_EOF`.
 pub fn put_ok_as_eof(out: &mut Vec<u8>, seq: &mut u8, ok: &OkPacket<'_>, caps: CapabilityFlags) {
     put_built(out, seq, |out| put_ok_body(out, EOF, ok, caps));
 }
@@ -180,7 +181,7 @@ pub fn put_ok_as_eof(out: &mut Vec<u8>, seq: &mut u8, ok: &OkPacket<'_>, caps: C
 fn put_ok_body(out: &mut Vec<u8>, first: u8, ok: &OkPacket<'_>, caps: CapabilityFlags) {
     let tracks = caps.contains(CapabilityFlags::SESSION_TRACK);
     let changed = tracks && ok.status.contains(StatusFlags::SESSION_STATE_CHANGED);
-    // Who has not agreed on it would look for changes that are not there.
+    // A peer without session tracking would look for changes that are not there.
     let status = if changed { ok.status } else { without_changes(ok.status) };
     out.push(first);
     put_int(out, ok.affected_rows);
@@ -208,7 +209,7 @@ pub fn put_eof(out: &mut Vec<u8>, seq: &mut u8, eof: EofPacket) {
     });
 }
 
-/// Appends the end of rows as `caps` have it: an OK packet with `DEPRECATE_EOF`, else an EOF.
+/// Appends the end of rows in the form of `caps`: an OK packet with `DEPRECATE_EOF`, else an EOF.
 pub fn put_end(out: &mut Vec<u8>, seq: &mut u8, ok: &OkPacket<'_>, caps: CapabilityFlags) {
     if caps.contains(CapabilityFlags::DEPRECATE_EOF) {
         put_ok_as_eof(out, seq, ok, caps);
@@ -228,18 +229,18 @@ pub fn put_err(out: &mut Vec<u8>, seq: &mut u8, code: u16, state: [u8; 5], messa
     });
 }
 
-/// Type of a column of ours.
+/// Type of a column of the pooler's own results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Text in UTF-8.
     Text,
-    /// A number of 64 bits with a sign.
+    /// Signed 64-bit number.
     Integer,
-    /// A number of 64 bits without one.
+    /// Unsigned 64-bit number.
     Unsigned,
 }
 
-/// A column of a result of ours. It is of no table.
+/// A column of the pooler's own results. It belongs to no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultColumn<'a> {
     /// Name.
@@ -249,14 +250,14 @@ pub struct ResultColumn<'a> {
 }
 
 impl<'a> ResultColumn<'a> {
-    /// A column of text.
+    /// Creates a column of text.
     pub const fn text(name: &'a [u8]) -> Self {
         Self { name, kind: ColumnKind::Text }
     }
 }
 
 /// Appends a whole result in the text protocol: the number of columns, their definitions, the rows
-/// and the end. `seq` is that of the first packet, and becomes the one behind the last.
+/// and the end. `seq` is that of the first packet, and becomes the one after the last.
 pub fn put_result(
     out: &mut Vec<u8>,
     seq: &mut u8,
@@ -273,8 +274,8 @@ pub fn put_result(
     put_end(out, seq, &OkPacket { status, ..OkPacket::default() }, caps);
 }
 
-/// Writes the result as the answer to an execution: in the binary protocol. Numbers are given in
-/// digits, as in the other; what is none, or too large, becomes NULL.
+/// Appends the result as the reply to an execution, in the binary protocol. Numbers are passed in
+/// digits, as in the text protocol; invalid or too large ones become NULL.
 pub fn put_binary_result(
     out: &mut Vec<u8>,
     seq: &mut u8,
@@ -291,7 +292,7 @@ pub fn put_binary_result(
     put_end(out, seq, &OkPacket { status, ..OkPacket::default() }, caps);
 }
 
-/// Appends what a result begins with: the number of columns and their definitions.
+/// Appends the beginning of a result: the number of columns and their definitions.
 fn put_columns(
     out: &mut Vec<u8>,
     seq: &mut u8,
@@ -312,10 +313,10 @@ fn put_columns(
     }
 }
 
-/// Bits of a binary row's map of NULLs that stand before that of the first column.
+/// Bits of a binary row's NULL bitmap before that of the first column.
 const NULL_BITS_BEFORE: usize = 2;
 
-/// Appends the payload of a row in the binary protocol: a zero, the map of NULLs, and the values.
+/// Appends the payload of a row in the binary protocol: a zero, the NULL bitmap, and the values.
 fn put_binary_row(out: &mut Vec<u8>, columns: &[ResultColumn<'_>], row: &[Option<&[u8]>]) {
     out.push(0);
     let map = out.len();
@@ -341,13 +342,13 @@ fn put_binary_row(out: &mut Vec<u8>, columns: &[ResultColumn<'_>], row: &[Option
     }
 }
 
-/// Appends a number; says whether there is one.
+/// Appends a number; returns whether there is one.
 fn put_number(out: &mut Vec<u8>, number: Option<[u8; 8]>) -> bool {
     out.extend_from_slice(number.as_ref().map(<[u8; 8]>::as_slice).unwrap_or_default());
     number.is_some()
 }
 
-/// The number that digits say.
+/// Parses digits.
 fn number<N: std::str::FromStr>(digits: &[u8]) -> Option<N> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
@@ -356,7 +357,7 @@ fn number<N: std::str::FromStr>(digits: &[u8]) -> Option<N> {
 fn put_column(out: &mut Vec<u8>, column: &ResultColumn<'_>) {
     let shape = ColumnShape::of(column.kind);
     put_bytes(out, b"def");
-    // No schema, no table under either name; the column's own name; no name of its own there.
+    // No schema, no table or original table; the column's name; no original name.
     for name in [b"", b"", b"", column.name, b""] {
         put_bytes(out, name);
     }
@@ -369,10 +370,10 @@ fn put_column(out: &mut Vec<u8>, column: &ResultColumn<'_>) {
     out.extend_from_slice(&[0; 2]);
 }
 
-/// Number of bytes of a column's definition behind its names.
+/// Length of the fixed part of a column's definition after its names.
 const FIXED_FIELDS_BYTES: u8 = 0x0C;
 
-/// The numbers of a column's definition.
+/// The fixed fields of a column's definition.
 struct ColumnShape {
     collation: u16,
     width: u32,

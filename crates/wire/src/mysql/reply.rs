@@ -1,19 +1,19 @@
-//! The grammar of replies: which packet is what, by the command and what came before.
+//! The grammar of replies: the meaning of each packet by the command and the packets before.
 //!
-//! No packet says what it is by its first byte alone. 0x00 begins an OK packet, a row of a prepared
-//! statement and a row of text whose first value is empty; 0xFE begins an EOF packet, an OK packet
-//! that ends rows, and a row whose first value has 16 MiB. So there is one state for each place in
-//! each reply, and nothing is guessed: what cannot come where it came is an error, after which the
-//! connection cannot be trusted.
+//! The first byte of a packet does not determine its meaning. 0x00 begins an OK packet, a row of a
+//! prepared statement and a row of text whose first value is empty; 0xFE begins an EOF packet, an
+//! OK packet that ends rows, and a row whose first value has 16 MiB. So there is a state for each
+//! position in each reply, and nothing is guessed: a packet that is invalid at its position is an
+//! error, after which the connection cannot be trusted.
 //!
-//! [`CommandReplyState::packet`] is told of each message once; the packets that continue one of 16
-//! MiB and more are none (see [`super::frame::PacketContinuation`]). It copies nothing and holds
+//! [`CommandReplyState::packet`] is called once per message; the continuation packets of a message
+//! of 16 MiB or more do not count (see [`super::frame::PacketContinuation`]). It copies and buffers
 //! nothing.
 //!
-//! Reports of progress (MariaDB, errors with the number 0xFFFF) would come between packets of a
-//! reply; [`CapabilityFlags::MARIADB_PROGRESS`] must not be agreed on, and one that comes
-//! nevertheless is taken for the error that it looks like. Nor must what makes column definitions
-//! optional: [`CapabilityFlags::OPTIONAL_RESULTSET_METADATA`] and
+//! Progress reports (MariaDB, errors with the number 0xFFFF) would appear between packets of a
+//! reply; [`CapabilityFlags::MARIADB_PROGRESS`] must not be negotiated, and a report that arrives
+//! nevertheless is treated as the error that it looks like. Nor may the capabilities be negotiated
+//! that make column definitions optional: [`CapabilityFlags::OPTIONAL_RESULTSET_METADATA`] and
 //! [`CapabilityFlags::MARIADB_CACHE_METADATA`].
 //!
 //! Source: MySQL's source documentation, pages "Text Resultset", "Binary Protocol Resultset",
@@ -30,31 +30,31 @@ use super::packet::{
     EOF, EOF_LEN, EOF_LEN_BOUND, ERR, EofPacket, LOCAL_INFILE, OK, status_and_warnings,
 };
 
-/// Columns a result may have. MySQL and MariaDB have at most 4096; a prepared statement's are
-/// counted with 16 bits.
+/// Maximum columns of a result. MySQL and MariaDB have at most 4096; those of a prepared statement
+/// are counted with 16 bits.
 pub const COLUMNS_MAX: u64 = 0xFFFF;
 
-/// The longest packet that has to be read whole: OK, EOF, errors, numbers of columns, what a
-/// preparation begins with. A longer one is refused.
+/// Maximum packet that has to be parsed whole: OK, EOF, errors, column counts, the first packet of
+/// a prepare. A longer one is refused.
 pub const HELD_BYTES_MAX: usize = 1 << 20;
 
-/// The length of what a preparation begins with, at least.
+/// Minimum length of the first packet of a prepare.
 const PREPARED_LEN: usize = 12;
 
 /// Shape of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplyKind {
-    /// There is none.
+    /// No reply.
     None,
     /// OK, an error, or EOF.
     Simple,
     /// Results with rows of text.
     Query,
-    /// Results with rows in the binary protocol, to an execution that asked for no cursor.
+    /// Results with rows in the binary protocol, for an execution without a cursor.
     Execute,
-    /// Result or cursor, to an execution that asked for one. Only here `CURSOR_EXISTS` means that
-    /// the rows are to be fetched: MariaDB sets it also while a block runs whose own cursor is open
-    /// (`FOR … DO`).
+    /// Result or cursor, for an execution that requests a cursor. Only here `CURSOR_EXISTS` means
+    /// that the rows have to be fetched: MariaDB also sets it while a block runs whose own cursor
+    /// is open (`FOR … DO`).
     Cursor,
     /// The number of a statement, and the definitions of its parameters and columns.
     Prepare,
@@ -64,14 +64,13 @@ pub enum ReplyKind {
     Text,
     /// Rows of a cursor.
     Rows,
-    /// Another exchange than one request with one reply, or a stream without end. This grammar
-    /// follows none of it.
+    /// More than one reply to a request, or an endless stream. This grammar does not cover it.
     Foreign,
 }
 
 impl ReplyKind {
-    /// To an execution with these flags (`COM_STMT_EXECUTE`): they say which kind of cursor is
-    /// asked for, and none if they are zero.
+    /// Returns the kind for an execution with these flags (`COM_STMT_EXECUTE`), which select the
+    /// kind of cursor; zero means none.
     #[must_use]
     pub const fn of_execution(flags: u8) -> ReplyKind {
         if flags == 0 { ReplyKind::Execute } else { ReplyKind::Cursor }
@@ -81,24 +80,24 @@ impl ReplyKind {
 /// Meaning of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyEvent {
-    /// A statement went well and has no rows; the end of this result.
+    /// Success of a statement without rows; the end of this result.
     Ok(StatusFlags),
     /// An error; the end of the reply.
     Error,
-    /// A result with so many columns begins.
+    /// The beginning of a result with this number of columns.
     Columns(u64),
     /// The definition of a column or a parameter.
     Column,
-    /// An EOF behind definitions. There is none with `DEPRECATE_EOF`.
+    /// An EOF after definitions. Absent with `DEPRECATE_EOF`.
     ColumnsEnd(StatusFlags),
     /// A row.
     Row,
-    /// The end of rows, or of a result whose rows are to be fetched (`CURSOR_EXISTS`).
+    /// The end of rows, or of a result whose rows have to be fetched (`CURSOR_EXISTS`).
     End(StatusFlags),
-    /// The server asks for a file of the client's, whose name follows the first byte. The client
-    /// sends packets up to an empty one; then the reply goes on.
+    /// The server requests a file of the client, whose name follows the first byte. The client
+    /// sends packets up to an empty one; then the reply continues.
     LocalInfile,
-    /// A statement was prepared. Definitions follow, first the parameters'.
+    /// A statement was prepared. Definitions follow, first those of parameters.
     Prepared {
         /// The server's number for it.
         id: u32,
@@ -113,27 +112,27 @@ pub enum ReplyEvent {
     Text,
 }
 
-/// The server said what cannot follow: the stream cannot be trusted any more.
+/// The server violated the grammar: the stream cannot be trusted any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// A packet that cannot come here.
+    /// A packet that is invalid at this position.
     #[error("the server sent a packet that begins with {first:#04x} in {place}")]
     Unexpected {
         /// First byte.
         first: u8,
-        /// Place in the reply.
+        /// Position in the reply.
         place: &'static str,
     },
-    /// A packet without contents where there is something to say.
+    /// A packet without the required contents.
     #[error("the server sent an empty packet in {0}")]
     Empty(&'static str),
-    /// A packet whose contents do not make sense, or were not given whole.
+    /// A packet with malformed contents, or one that was not given whole.
     #[error("the server sent a packet that does not make sense in {0}")]
     Malformed(&'static str),
-    /// More columns than there can be.
+    /// More columns than allowed.
     #[error("the server announced {0} columns, more than {COLUMNS_MAX}")]
     TooManyColumns(u64),
-    /// A packet that has to be read whole is longer than [`HELD_BYTES_MAX`].
+    /// A packet that has to be parsed whole is longer than [`HELD_BYTES_MAX`].
     #[error("the server sent {0} bytes where at most {HELD_BYTES_MAX} make sense")]
     TooLong(usize),
 }
@@ -141,27 +140,27 @@ pub enum ReplyError {
 /// Position of the next packet in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplyPosition {
-    /// OK, an error or EOF of a simple reply.
+    /// OK, an error or EOF as a simple reply.
     Simple,
     /// The first packet of a result.
     Result,
-    /// OK or an error behind a file of the client's.
+    /// OK or an error after a file of the client.
     LocalInfile,
     /// Definitions of a result's columns.
     Columns { left: u64 },
-    /// The EOF behind them.
+    /// The EOF after them.
     ColumnsEnd,
     /// Rows.
     Rows,
-    /// The first packet of a preparation.
+    /// The first packet of a prepare.
     Prepared,
-    /// Definitions of parameters; then so many of columns.
+    /// Definitions of parameters; then those of columns.
     Params { left: u16, columns: u16 },
-    /// The EOF behind those of parameters.
+    /// The EOF after those of parameters.
     ParamsEnd { columns: u16 },
     /// Definitions of a statement's columns.
     StatementColumns { left: u16 },
-    /// The EOF behind them.
+    /// The EOF after them.
     StatementColumnsEnd,
     /// Column definitions of unknown number.
     Fields,
@@ -189,20 +188,20 @@ impl ReplyPosition {
     }
 }
 
-/// The reply to one command, as far as it has come.
+/// State of the reply to one command.
 #[derive(Clone, Debug)]
 pub struct CommandReplyState {
     kind: ReplyKind,
     place: ReplyPosition,
     deprecate_eof: bool,
-    /// The last definition ended its block.
+    /// True if the last definition ended its block.
     block_ended: bool,
     status: StatusFlags,
     warnings: u16,
 }
 
 impl CommandReplyState {
-    /// A reply that is to come, from a server with which `caps` were agreed on.
+    /// Creates the state before a reply, from a server with which `caps` were negotiated.
     #[inline]
     pub const fn new(kind: ReplyKind, caps: CapabilityFlags) -> Self {
         let place = match kind {
@@ -225,49 +224,49 @@ impl CommandReplyState {
         }
     }
 
-    /// The shape it has.
+    /// Returns the kind of the reply.
     #[inline]
     pub const fn kind(&self) -> ReplyKind {
         self.kind
     }
 
-    /// Returns whether nothing of a reply of results has come. Behind a first result, the status of
-    /// its OK or EOF says at least that another follows.
+    /// Returns whether no part of a reply with results has arrived. After a first result, the
+    /// status in its OK or EOF announces further ones.
     #[inline]
     pub const fn is_before_first_result(&self) -> bool {
         matches!(self.place, ReplyPosition::Result) && self.status.0 == 0
     }
 
-    /// Returns whether nothing more comes.
+    /// Returns whether the reply is complete.
     #[inline]
     pub const fn is_done(&self) -> bool {
         matches!(self.place, ReplyPosition::Done)
     }
 
-    /// Returns what the last OK or EOF packet said of the session. An error says nothing.
+    /// Returns the session status of the last OK or EOF packet. An error has none.
     #[inline]
     pub const fn status(&self) -> StatusFlags {
         self.status
     }
 
-    /// Warnings that the last OK or EOF packet, or the preparation, told of.
+    /// Returns the number of warnings in the last OK or EOF packet, or in the first packet of a
+    /// prepare.
     #[inline]
     pub const fn warnings(&self) -> u16 {
         self.warnings
     }
 
-    /// After [`ReplyEvent::Column`]: whether it was the last definition of its block of columns or
-    /// parameters. Who translates for a client that has not agreed on `DEPRECATE_EOF` puts an EOF
-    /// there: at once in a preparation; in a result only before the first row or before an end,
-    /// but for that of a cursor, whose result has but one.
+    /// Returns, after [`ReplyEvent::Column`], whether it was the last definition of its block of
+    /// columns or parameters. A translation for a client without `DEPRECATE_EOF` inserts an EOF
+    /// there: at once in a prepare; in a result only before the first row or before an end, except
+    /// for that of a cursor, whose result has a single EOF.
     #[inline]
     pub const fn is_block_end(&self) -> bool {
         self.block_ended
     }
 
-    /// Returns whether [`CommandReplyState::packet`] has to be given the whole of the next packet,
-    /// which begins with `first` and has `len` bytes. What need not be whole may be passed on as it
-    /// comes.
+    /// Returns whether [`CommandReplyState::packet`] requires the whole next packet, which begins
+    /// with `first` and has `len` bytes. Other packets may be forwarded as they arrive.
     #[inline]
     pub const fn holds_whole(&self, first: u8, len: usize) -> bool {
         match self.place {
@@ -287,7 +286,7 @@ impl CommandReplyState {
         }
     }
 
-    /// Returns whether the next packet, of which the same is known, is a row.
+    /// Returns whether the next packet, described in the same way, is a row.
     #[inline]
     pub const fn is_row(&self, first: u8, len: usize) -> bool {
         matches!(self.place, ReplyPosition::Rows) && first != ERR && !self.is_end(first, len)
@@ -301,16 +300,16 @@ impl CommandReplyState {
         first == EOF && len < bound
     }
 
-    /// Takes the next packet: `head` are its first bytes, all of them if
+    /// Processes the next packet: `head` contains its first bytes, all of them if
     /// [`CommandReplyState::holds_whole`], else at least one; `len` is the length of its (first)
     /// payload.
     ///
     /// # Errors
-    /// The packet cannot come now; the connection is to be closed.
+    /// If the packet is invalid at this position; the connection must be closed.
     #[inline]
     pub fn packet(&mut self, head: &[u8], len: usize) -> Result<ReplyEvent, ReplyError> {
         let Some(&first) = head.first() else { return self.without_contents() };
-        // What comes most often comes first.
+        // The most frequent case first.
         if self.is_row(first, len) {
             return self.row(first);
         }
@@ -381,7 +380,7 @@ impl CommandReplyState {
 
     #[inline]
     fn row(&self, first: u8) -> Result<ReplyEvent, ReplyError> {
-        // In the binary protocol each row begins with a zero; in that of text, with anything.
+        // Rows of the binary protocol begin with a zero, those of the text protocol with any byte.
         if first != 0 && self.kind != ReplyKind::Query {
             return Err(self.unexpected(first));
         }
@@ -442,7 +441,7 @@ impl CommandReplyState {
         Ok(ReplyEvent::Prepared { id, columns, params, warnings })
     }
 
-    /// A definition's first byte is the length of a short name.
+    /// Handles a definition, whose first byte is the length of a short name.
     #[inline]
     const fn definition(&self, first: u8) -> Result<ReplyEvent, ReplyError> {
         if first < NULL { Ok(ReplyEvent::Column) } else { Err(self.unexpected(first)) }
@@ -500,8 +499,8 @@ impl CommandReplyState {
         Ok(ReplyEvent::Ok(status))
     }
 
-    /// The end of rows or fields, or of a simple reply. What has the length of an EOF packet is
-    /// one, whatever was agreed on: no OK packet is that short.
+    /// Handles the end of rows or fields, or of a simple reply. A packet with the length of an EOF
+    /// packet is one, whatever was negotiated: no OK packet is that short.
     #[inline]
     fn end(&mut self, head: &[u8]) -> Result<ReplyEvent, ReplyError> {
         if head.len() == EOF_LEN {

@@ -1,16 +1,16 @@
-//! Effects of a text of SQL on the session that runs it: enough for a pooler, and no grammar.
+//! Effects of an SQL text on the session that runs it: sufficient for a pooler, without a grammar.
 //!
-//! [`effects()`] is the quick answer, a set of bits; [`details()`] adds the variables and names
-//! that have to be understood, [`question()`] returns the question of a text that a pooler can
-//! answer itself, and [`rewrite_connection_id`] puts a client's own number into its text. All read
-//! text from strangers, in linear time. They are sound in one direction: a text may be said to do
-//! more than it does, and is not said to do less than its words can tell. What words cannot tell
-//! (routines, triggers, views, functions of the database) has a bit of [`MysqlEffects::UNKNOWN`] or
-//! [`MysqlEffects::TABLES`], and is found by the server's trackers, or not at all: then it has to
-//! be reset.
+//! [`effects()`] is the quick analysis, which returns a set of bits; [`details()`] adds the
+//! variables and names that matter, [`question()`] returns the query of a text that a pooler can
+//! answer itself, and [`rewrite_connection_id`] inserts a client's own number into its text. All
+//! accept untrusted text, in linear time. They are sound in one direction: the effects of a text
+//! may be overestimated, but never underestimated as far as its words show them. Effects that words
+//! cannot show (routines, triggers, views, functions of the database) have a bit of
+//! [`MysqlEffects::UNKNOWN`] or [`MysqlEffects::TABLES`], and are reported by the server's
+//! trackers, or not at all: then the session must be reset.
 //!
-//! A text is read as the session reads it: [`SqlMode`] says how. What reads differently by the
-//! version of the server, `/*!80000 … */` and `/*M! … */`, is read both ways.
+//! A text is parsed in the session's [`SqlMode`]. Parts that depend on the version of the server,
+//! `/*!80000 … */` and `/*M! … */`, are parsed both ways.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/sql-statements.html>
@@ -42,18 +42,18 @@ use crate::prohibitions::TextProhibitions;
 pub struct MysqlTextDetails {
     /// Number of statements the text has; empty ones do not count.
     pub statements: usize,
-    /// Variables of the server that `SET` gives values.
+    /// Server variables that `SET` assigns.
     pub assignments: Vec<VariableAssignment>,
     /// Names of databases, tables and prepared statements that matter to a session.
     pub names: Vec<MysqlNameUse>,
     /// Target of `KILL`.
     pub kill: Option<KillStatement>,
-    /// True if something was not understood that has to be: nothing above is complete then.
+    /// True if a relevant part was not understood: the fields above are then incomplete.
     pub lost: bool,
 }
 
 impl MysqlTextDetails {
-    /// The database that the last `USE` chose.
+    /// Returns the database that the last `USE` selects.
     #[must_use]
     pub fn use_database(&self) -> Option<&str> {
         let last = self.names.iter().rev().find(|it| it.act == MysqlNameAction::Use)?;
@@ -61,17 +61,18 @@ impl MysqlTextDetails {
     }
 }
 
-/// A variable of the server that gets a value.
+/// A server variable that is assigned.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VariableAssignment {
     /// Number of the statement in its text, from 0.
     pub statement: usize,
     /// Scope of the value.
     pub scope: VariableScope,
-    /// True if it is set by `@@name` without a scope, of which `MariaDB`'s trackers do not tell.
+    /// True if it is assigned as `@@name` without a scope, which `MariaDB`'s trackers do not
+    /// report.
     pub is_untold: bool,
-    /// In lower case: letters, digits and underscores, 64 at most. `SET NAMES` and
-    /// `SET CHARACTER SET` are said as the variables they set, `SET SESSION TRANSACTION` as
+    /// Name in lower case: letters, digits and underscores, 64 at most. `SET NAMES` and `SET
+    /// CHARACTER SET` are listed as the variables that they set, `SET SESSION TRANSACTION` as
     /// `transaction_isolation` and `transaction_read_only`.
     pub name: String,
     /// The value.
@@ -85,14 +86,14 @@ pub enum VariableScope {
     Session,
     /// In the server: `GLOBAL`, `PERSIST`, `PERSIST_ONLY`.
     Global,
-    /// In the next transaction.
+    /// For the next transaction.
     Next,
 }
 
 /// Value that a variable is set to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AssignedValue {
-    /// A constant, decoded: of `'it''s'` it is `it's`, of `TRUE` it is `1`.
+    /// A constant, decoded: for `'it''s'` it is `it's`, for `TRUE` it is `1`.
     Literal(String),
     /// Default of a new session.
     Default,
@@ -107,10 +108,10 @@ pub struct MysqlNameUse {
     pub statement: usize,
     /// Action.
     pub act: MysqlNameAction,
-    /// The database before the dot. A name without one is looked for in the session's own.
+    /// The database before the dot. A name without one belongs to the session's database.
     pub schema: Option<String>,
-    /// The name as it is written, without quotes. Names of prepared statements are in lower case,
-    /// because the server does not tell the cases apart; empty where there is none.
+    /// The name as written, without quotes. Names of prepared statements are in lower case, because
+    /// they are case-insensitive at the server; empty if there is none.
     pub name: String,
 }
 
@@ -133,8 +134,8 @@ pub enum MysqlNameAction {
     CreateTemporarySequence,
     /// `DROP [TEMPORARY] TABLE name`, for each of its names.
     Drop,
-    /// `DROP [TEMPORARY] SEQUENCE name`, for each of its names. It leaves a temporary table of that
-    /// name where it is.
+    /// `DROP [TEMPORARY] SEQUENCE name`, for each of its names. It does not drop a temporary table
+    /// of that name.
     DropSequence,
     /// `HANDLER table OPEN [AS name]`: the alias, if there is one.
     OpenHandler,
@@ -145,33 +146,33 @@ pub enum MysqlNameAction {
 /// Statement `KILL`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct KillStatement {
-    /// The connection, not only what it runs.
+    /// True for the connection, not only its statement.
     pub connection: bool,
     /// Target.
     pub target: KillTarget,
 }
 
-/// Whom `KILL` means.
+/// Target of `KILL`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum KillTarget {
     /// The connection of this number.
     Id(u64),
-    /// `CONNECTION_ID()`: the one that asks.
+    /// `CONNECTION_ID()`: the session's own connection.
     Own,
-    /// A user, a query by its number, or a number that has to be computed.
+    /// A user, a query by its number, or an expression for a number.
     Other,
 }
 
-/// A question that a pooler can answer when the connection that knew was given away.
+/// A query that a pooler can answer when the connection that had the state was released.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SessionQuestion {
     /// Topic.
     pub what: QuestionTopic,
-    /// The name of the column of the answer, as the server would give it.
+    /// Name of the answer's column, as the server would return it.
     pub column: String,
 }
 
-/// Topic of a question.
+/// Topic of a query.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum QuestionTopic {
     /// `SHOW WARNINGS`
@@ -191,9 +192,9 @@ pub enum QuestionTopic {
 /// `LIMIT offset, count`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RowLimit {
-    /// Rows that are left out first.
+    /// Rows to skip.
     pub offset: u64,
-    /// Rows that are wanted.
+    /// Maximum rows.
     pub count: u64,
 }
 
@@ -202,42 +203,41 @@ impl RowLimit {
     pub const NONE: RowLimit = RowLimit { offset: 0, count: u64::MAX };
 }
 
-/// Returns what `text` may leave behind. Allocates nothing.
+/// Returns the possible lasting effects of `text`. Allocates nothing.
 #[must_use]
 pub fn effects(text: &[u8], mode: SqlMode) -> MysqlEffects {
     scan::scan(text, mode).0
 }
 
-/// Returns the effects and what readers and sandboxes may not do.
+/// Returns the effects, and the prohibitions for read-only clients and sandboxes.
 #[must_use]
 pub fn effects_and_prohibitions(text: &[u8], mode: SqlMode) -> (MysqlEffects, TextProhibitions) {
     scan::scan(text, mode)
 }
 
-/// Returns what a text says about variables and names. For texts whose effects say that there are
-/// some.
+/// Returns the variables and names in a text. For texts whose effects show that there are some.
 #[must_use]
 pub fn details(text: &[u8], mode: SqlMode) -> MysqlTextDetails {
     details::details(text, mode)
 }
 
-/// Returns the question of a text that is one which a pooler can answer, and nothing else.
+/// Returns the query, if a text consists of one that a pooler can answer.
 #[must_use]
 pub fn question(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
     question::question(text, mode)
 }
 
-/// Returns whether a text is `SELECT GET_LOCK(…)` and nothing else, so that its value is that of
-/// the call.
+/// Returns whether a text is `SELECT GET_LOCK(…)` and nothing else, so that its value is the result
+/// of the call.
 #[must_use]
 pub fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
     question::is_lock_alone(text, mode)
 }
 
-/// Appends `text` to `out`, with `id` in place of every question for the number of its connection;
-/// columns keep their names. Appends nothing and says `false` when there is none, when it would be
-/// stored (`CREATE VIEW`, `CREATE PROCEDURE`), or when the text is not understood: it then has to
-/// go as it is.
+/// Appends `text` to `out`, with `id` in place of every query for the number of its connection;
+/// columns keep their names. Appends nothing and returns `false` if there is none, if it would be
+/// stored (`CREATE VIEW`, `CREATE PROCEDURE`), or if the text is not understood: it must then be
+/// forwarded unchanged.
 pub fn rewrite_connection_id(text: &[u8], mode: SqlMode, id: u32, out: &mut Vec<u8>) -> bool {
     rewrite::connection_id(text, mode, id, out)
 }

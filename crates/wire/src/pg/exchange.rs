@@ -1,17 +1,17 @@
-//! The requests that a server was sent and has not answered yet.
+//! The outstanding requests of a server connection.
 //!
-//! A server answers in order, so that a queue says to whom each reply belongs: the front entry owns
-//! every message until the one that ends its reply. Entries are a client's, or nobody's: requests
-//! that a relay put in between, whose replies are dropped. Each carries a note of its owner's.
+//! A server replies in order, so a queue determines the request of each reply: the front entry owns
+//! every message up to the one that ends its reply. Entries are a client's, or were inserted by the
+//! relay; replies to the latter are dropped. Each entry carries a note of its owner.
 //!
-//! What makes this more than a queue:
-//! - After an error in the extended protocol the server passes over everything up to the next
-//!   `Sync`; those entries never get a reply ([`PgExchange::fail`]).
-//! - During `COPY … FROM STDIN` the server reads data instead of requests, and passes over `Sync`.
-//! - A relay may answer some requests by itself. Such a *local* entry waits for its turn.
+//! It is more than a queue:
+//! - After an error in the extended protocol the server skips everything up to the next `Sync`;
+//!   those entries never get a reply ([`PgExchange::fail`]).
+//! - During `COPY … FROM STDIN` the server reads data instead of requests, and skips `Sync`.
+//! - A relay may answer some requests itself. Such a *local* entry waits for its turn.
 //!
-//! Source: PostgreSQL 18, "Message Flow", and what `tcop/postgres.c` and `commands/copyfromparse.c`
-//! do where the text is silent.
+//! Source: PostgreSQL 18, "Message Flow", and `tcop/postgres.c` and `commands/copyfromparse.c` for
+//! details that the documentation omits.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-flow.html>
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 use crate::pg::frame::{TransactionStatus, backend};
 
-/// Entries that may wait for replies at once. A client that pipelines more is not read meanwhile.
+/// Maximum outstanding requests. A client that pipelines more is not read meanwhile.
 pub const OUTSTANDING_MAX: usize = 16 * 1024;
 
 /// Kind of request.
@@ -30,7 +30,7 @@ pub enum ExchangeRequest {
     Query,
     /// Prepare a statement.
     Parse,
-    /// Make a portal.
+    /// Create a portal.
     Bind,
     /// Parameters and columns of a statement.
     DescribeStatement,
@@ -38,13 +38,13 @@ pub enum ExchangeRequest {
     DescribePortal,
     /// Run a portal.
     Execute,
-    /// Forget a statement or portal.
+    /// Close a statement or portal.
     Close,
     /// End of a batch; ends with `ReadyForQuery`.
     Sync,
     /// A function call; ends with `ReadyForQuery`.
     FunctionCall,
-    /// Answered by the relay itself when its turn comes.
+    /// Answered by the relay itself at its turn.
     Local,
 }
 
@@ -71,14 +71,14 @@ pub struct ExchangeEntry<N> {
     pub request: ExchangeRequest,
     /// Recipient of the reply.
     pub audience: ReplyAudience,
-    /// Note of the owner, kept with the request.
+    /// Note of its owner.
     pub note: N,
 }
 
 /// State of a `COPY`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyState {
-    /// None is going on.
+    /// None in progress.
     #[default]
     None,
     /// The server reads data.
@@ -92,24 +92,24 @@ pub enum CopyState {
 /// Role of a server's message for the front entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangeStep {
-    /// Part of no request: a notice, a notification, a parameter, or an error outside of any
+    /// Belongs to no request: a notice, a notification, a parameter, or an error outside of any
     /// request.
     Unasked,
     /// Belongs to the reply and is not its end.
     Part,
-    /// Ends the reply: [`PgExchange::pop`] is due.
+    /// Ends the reply: [`PgExchange::pop`] must be called.
     Last,
-    /// An error after which the server passes over everything up to the next `Sync`:
-    /// [`PgExchange::fail`] is due.
+    /// An error after which the server skips everything up to the next `Sync`: [`PgExchange::fail`]
+    /// must be called.
     Failed,
-    /// `ReadyForQuery`, which ends the reply: [`PgExchange::ready`] is due.
+    /// `ReadyForQuery`, which ends the reply: [`PgExchange::ready`] must be called.
     Ready,
 }
 
-/// The server said what cannot follow: the stream cannot be trusted any more.
+/// The server violated the protocol: the stream cannot be trusted any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
-    /// A message that the front request cannot have as a reply.
+    /// A message that is not a possible reply to the front request.
     #[error("the server sent a message of type {tag:#04x} in reply to {request:?}")]
     Unexpected {
         /// The message's first byte.
@@ -117,7 +117,7 @@ pub enum ExchangeError {
         /// The request at the front.
         request: ExchangeRequest,
     },
-    /// A message while nothing was asked.
+    /// A message without an outstanding request.
     #[error("the server sent a message of type {tag:#04x} unasked")]
     Unasked {
         /// The message's first byte.
@@ -125,17 +125,17 @@ pub enum ExchangeError {
     },
 }
 
-/// The queue, the state of the transaction, and what `COPY` and errors make of them.
+/// The queue, the transaction status, and the effects of `COPY` and errors on them.
 #[derive(Debug)]
 pub struct PgExchange<N> {
     entries: VecDeque<ExchangeEntry<N>>,
-    /// Entries whose reply a client waits for.
+    /// Entries whose reply a client awaits.
     client_entries: usize,
     status: TransactionStatus,
     copying: CopyState,
-    /// A `Sync` came from the client while the server read data; see [`PgExchange::copy_sync`].
+    /// True if the client sent a `Sync` while the server read data; see [`PgExchange::copy_sync`].
     copy_synced: bool,
-    /// An extended request failed and no `Sync` has been sent since.
+    /// True if an extended request failed and no `Sync` has been sent since.
     skipping: bool,
 }
 
@@ -153,18 +153,18 @@ impl<N> Default for PgExchange<N> {
 }
 
 impl<N> PgExchange<N> {
-    /// Returns whether every reply has come.
+    /// Returns whether every reply has arrived.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Returns how many requests have no reply yet.
+    /// Returns the number of outstanding requests.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether no more requests may be sent before replies come.
+    /// Returns whether no more requests may be sent before replies arrive.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.entries.len() >= OUTSTANDING_MAX
@@ -176,49 +176,49 @@ impl<N> PgExchange<N> {
         self.client_entries > 0
     }
 
-    /// The state of the transaction when the last `ReadyForQuery` came.
+    /// Returns the transaction status of the last `ReadyForQuery`.
     #[inline]
     pub fn status(&self) -> TransactionStatus {
         self.status
     }
 
-    /// Returns where a `COPY` stands.
+    /// Returns the state of a `COPY`.
     #[inline]
     pub fn copying(&self) -> CopyState {
         self.copying
     }
 
-    /// Returns whether the server passes over everything until a `Sync` that nobody has sent yet.
+    /// Returns whether the server skips everything until a `Sync` that was not sent yet.
     #[inline]
     pub fn is_skipping(&self) -> bool {
         self.skipping
     }
 
-    /// The request whose reply comes next.
+    /// Returns the request whose reply is next.
     #[inline]
     pub fn front(&self) -> Option<&ExchangeEntry<N>> {
         self.entries.front()
     }
 
-    /// Returns the request whose reply comes next, to change its note.
+    /// Returns the request whose reply is next, for changes of its note.
     #[inline]
     pub fn front_mut(&mut self) -> Option<&mut ExchangeEntry<N>> {
         self.entries.front_mut()
     }
 
-    /// All outstanding requests, the next reply's first.
+    /// Returns all outstanding requests, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &ExchangeEntry<N>> {
         self.entries.iter()
     }
 
-    /// Returns all outstanding requests, the next reply's first, to change their notes.
+    /// Returns all outstanding requests, in order, for changes of their notes.
     pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut ExchangeEntry<N>> {
         self.entries.iter_mut()
     }
 
-    /// A request was sent, or is to be answered here. The turn of a [`ExchangeRequest::Local`] one
-    /// at the front is now: [`PgExchange::pop_local`] is due, at the latest before the next
-    /// [`PgExchange::step`].
+    /// Adds a request that was sent, or is answered locally. An [`ExchangeRequest::Local`] entry at
+    /// the front is due now: [`PgExchange::pop_local`] must be called, at the latest before the
+    /// next [`PgExchange::step`].
     #[inline]
     pub fn push(&mut self, request: ExchangeRequest, audience: ReplyAudience, note: N) {
         if request == ExchangeRequest::Sync {
@@ -230,8 +230,7 @@ impl<N> PgExchange<N> {
         self.entries.push_back(ExchangeEntry { request, audience, note });
     }
 
-    /// A request was sent whose reply comes before all others: they failed, and are sent again
-    /// behind it.
+    /// Adds a request whose reply precedes all others: those failed, and are sent again after it.
     pub fn push_front(&mut self, request: ExchangeRequest, audience: ReplyAudience, note: N) {
         if audience == ReplyAudience::Client {
             self.client_entries += 1;
@@ -239,17 +238,17 @@ impl<N> PgExchange<N> {
         self.entries.push_front(ExchangeEntry { request, audience, note });
     }
 
-    /// Says what a message of the server with this tag is, and follows `COPY`.
+    /// Returns the role of a server's message with this tag, and tracks `COPY`.
     ///
     /// # Errors
-    /// The message cannot come now; the connection is to be closed.
+    /// If the message is invalid at this point; the connection must be closed.
     #[inline]
     pub fn step(&mut self, tag: u8) -> Result<ExchangeStep, ExchangeError> {
         if matches!(tag, backend::NOTICE | backend::NOTIFICATION | backend::PARAMETER_STATUS) {
             return Ok(ExchangeStep::Unasked);
         }
         let Some(front) = self.entries.front() else {
-            // A server that goes away says so at any time.
+            // A server that shuts down may send an error at any time.
             return match tag {
                 backend::ERROR => Ok(ExchangeStep::Unasked),
                 _ => Err(ExchangeError::Unasked { tag }),
@@ -273,7 +272,7 @@ impl<N> PgExchange<N> {
             .ok_or(ExchangeError::Unexpected { tag, request })
     }
 
-    /// The front entry's reply has ended.
+    /// Removes the front entry, whose reply has ended.
     #[inline]
     pub fn pop(&mut self) -> Option<ExchangeEntry<N>> {
         let entry = self.entries.pop_front()?;
@@ -283,7 +282,7 @@ impl<N> PgExchange<N> {
         Some(entry)
     }
 
-    /// `ReadyForQuery` came, with this state: the front entry's reply has ended.
+    /// Handles a `ReadyForQuery` with this status: the front entry's reply has ended.
     #[inline]
     pub fn ready(&mut self, status: TransactionStatus) -> Option<ExchangeEntry<N>> {
         self.status = status;
@@ -292,23 +291,23 @@ impl<N> PgExchange<N> {
         self.pop()
     }
 
-    /// The next entry, if it is local and its turn has come.
+    /// Removes the next entry, if it is local and its turn has come.
     #[inline]
     pub fn pop_local(&mut self) -> Option<ExchangeEntry<N>> {
         if self.entries.front()?.request == ExchangeRequest::Local { self.pop() } else { None }
     }
 
-    /// Returns whether nothing is outstanding but what is answered here.
+    /// Returns whether only local entries are outstanding.
     #[inline]
     pub fn is_local(&self) -> bool {
         self.entries.iter().all(|entry| entry.request == ExchangeRequest::Local)
     }
 
-    /// The front entry failed: it and everything up to the next `Sync` leave the queue without a
-    /// reply, the last first, so that what they changed can be undone in order.
+    /// Handles the failure of the front entry: it and everything up to the next `Sync` are removed
+    /// without a reply, the last first, so that their changes can be undone in order.
     ///
-    /// Returns whether the client has sent the `Sync` that the server now waits for, but it was
-    /// taken for one within a `COPY`: the relay owes the server one.
+    /// Returns whether the client has already sent the `Sync` for which the server waits, but it
+    /// was taken for one within a `COPY`: the relay must then send one.
     pub fn fail(&mut self, mut dropped: impl FnMut(ExchangeEntry<N>)) -> bool {
         let sync = self.entries.iter().position(|entry| entry.request == ExchangeRequest::Sync);
         let count = sync.unwrap_or(self.entries.len());
@@ -324,7 +323,7 @@ impl<N> PgExchange<N> {
         owed
     }
 
-    /// The client's `CopyDone` or `CopyFail` was sent.
+    /// Records that the client's `CopyDone` or `CopyFail` was sent.
     pub fn copy_ended(&mut self) {
         self.copying = match self.copying {
             CopyState::Both => CopyState::Out,
@@ -333,19 +332,19 @@ impl<N> PgExchange<N> {
         self.copy_synced = false;
     }
 
-    /// A `Sync` came from the client while the server reads data and would pass over it; it was not
-    /// sent, because an error that is under way would make the server answer it after all.
+    /// Records a `Sync` of the client while the server reads data and would skip it; it was not
+    /// sent, because after an error in progress the server would answer it.
     pub fn copy_sync(&mut self) {
         self.copy_synced = true;
     }
 
-    /// The client's data was sent: the server has passed over a `Sync` before it.
+    /// Records that the client's data was sent: the server has skipped a `Sync` before it.
     #[inline]
     pub fn copy_data(&mut self) {
         self.copy_synced = false;
     }
 
-    /// The client is gone: its replies are nobody's.
+    /// Records the departure of the client: its replies are dropped.
     pub fn orphan(&mut self) {
         for entry in &mut self.entries {
             entry.audience = ReplyAudience::Nobody;
@@ -357,9 +356,9 @@ impl<N> PgExchange<N> {
         match (tag, step) {
             (backend::COPY_IN, _) => {
                 self.copying = CopyState::In;
-                // The first thing that the server reads now is what followed the request: it
-                // passes over each Sync. (It does not if it fails before it reads anything, which
-                // is why a relay sends nothing behind a request that may copy.)
+                // The server now reads the data after the request first: it skips each `Sync`. (Not
+                // if it fails before it reads anything, which is why a relay sends nothing after a
+                // request that may copy.)
                 while self.entries.get(1).is_some_and(|next| next.request == ExchangeRequest::Sync)
                 {
                     if let Some(sync) = self.entries.remove(1)
@@ -379,7 +378,7 @@ impl<N> PgExchange<N> {
     }
 }
 
-/// The grammar of replies, but for errors and what comes unasked.
+/// The grammar of replies, except for errors and unsolicited messages.
 #[inline]
 fn reply(request: ExchangeRequest, tag: u8) -> Option<ExchangeStep> {
     use backend as b;

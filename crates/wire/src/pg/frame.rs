@@ -1,103 +1,103 @@
-//! Frames: a tag, a length that counts itself, a body.
+//! Frames: a tag, a length that includes itself, a body.
 //!
-//! Nothing here copies or waits for a body: whoever streams a message needs the five bytes of its
-//! head. Source of the tags: PostgreSQL 18 documentation, "Message Formats".
+//! Nothing here copies or waits for a body: streaming a message requires only the five bytes of its
+//! header. Source of the tags: PostgreSQL 18 documentation, "Message Formats".
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-message-formats.html>
 
-/// Bytes of a message's head: the tag and the length.
+/// Bytes of a message's header: the tag and the length.
 pub const HEADER_BYTES: usize = 5;
 
-/// The longest message that is taken, its head included. PostgreSQL's own bound for a field is
-/// 1 GiB; a longer length is an attack or a stream out of step.
+/// Maximum length of a message, including its header. PostgreSQL's own bound for a field is 1 GiB;
+/// a longer length is an attack or a desynchronized stream.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
-/// Tags of the messages that front ends send.
+/// Tags of frontend messages.
 pub mod frontend {
     /// A text of statements, for the simple protocol.
     pub const QUERY: u8 = b'Q';
     /// Prepare a statement.
     pub const PARSE: u8 = b'P';
-    /// Make a portal of a statement and parameters.
+    /// Create a portal from a statement and parameters.
     pub const BIND: u8 = b'B';
-    /// Ask for the shape of a statement or portal.
+    /// Request the shape of a statement or portal.
     pub const DESCRIBE: u8 = b'D';
     /// Run a portal.
     pub const EXECUTE: u8 = b'E';
-    /// Forget a statement or portal.
+    /// Close a statement or portal.
     pub const CLOSE: u8 = b'C';
     /// End a batch.
     pub const SYNC: u8 = b'S';
-    /// Send what is there.
+    /// Send pending output.
     pub const FLUSH: u8 = b'H';
-    /// Call a function by its number; out of use, still in the protocol.
+    /// Call a function by its number; obsolete, but still in the protocol.
     pub const FUNCTION_CALL: u8 = b'F';
     /// Data of a `COPY`.
     pub const COPY_DATA: u8 = b'd';
     /// The end of a `COPY`'s data.
     pub const COPY_DONE: u8 = b'c';
-    /// The front end gives a `COPY` up.
+    /// The frontend aborts a `COPY`.
     pub const COPY_FAIL: u8 = b'f';
     /// A password, or a step of SASL.
     pub const PASSWORD: u8 = b'p';
-    /// Good bye.
+    /// End the session.
     pub const TERMINATE: u8 = b'X';
 }
 
-/// Tags of the messages that back ends send.
+/// Tags of backend messages.
 pub mod backend {
     /// A step of authentication.
     pub const AUTHENTICATION: u8 = b'R';
-    /// A setting that clients are told of.
+    /// The value of a reported setting.
     pub const PARAMETER_STATUS: u8 = b'S';
-    /// The process number and key that a cancellation needs.
+    /// The process id and key for cancel requests.
     pub const BACKEND_KEY_DATA: u8 = b'K';
-    /// The end of a query or batch, with the state of the transaction.
+    /// The end of a query or batch, with the transaction status.
     pub const READY_FOR_QUERY: u8 = b'Z';
-    /// A command ended; its tag.
+    /// The end of a command, with its tag.
     pub const COMMAND_COMPLETE: u8 = b'C';
     /// A row.
     pub const DATA_ROW: u8 = b'D';
-    /// The columns of rows to come.
+    /// The columns of the following rows.
     pub const ROW_DESCRIPTION: u8 = b'T';
-    /// There are no rows to come.
+    /// No rows follow.
     pub const NO_DATA: u8 = b'n';
     /// The parameters of a statement.
     pub const PARAMETER_DESCRIPTION: u8 = b't';
     /// A statement was prepared.
     pub const PARSE_COMPLETE: u8 = b'1';
-    /// A portal was made.
+    /// A portal was created.
     pub const BIND_COMPLETE: u8 = b'2';
-    /// A statement or portal is forgotten.
+    /// A statement or portal was closed.
     pub const CLOSE_COMPLETE: u8 = b'3';
     /// The text had no statement.
     pub const EMPTY_QUERY: u8 = b'I';
-    /// A portal has more rows than were asked for.
+    /// A portal has more rows than requested.
     pub const PORTAL_SUSPENDED: u8 = b's';
     /// An error.
     pub const ERROR: u8 = b'E';
     /// A notice.
     pub const NOTICE: u8 = b'N';
-    /// A `NOTIFY` of somebody.
+    /// A notification by any client's `NOTIFY`.
     pub const NOTIFICATION: u8 = b'A';
     /// The result of a function call.
     pub const FUNCTION_CALL_RESPONSE: u8 = b'V';
-    /// The front end may send data.
+    /// The frontend may send data.
     pub const COPY_IN: u8 = b'G';
     /// Data follows.
     pub const COPY_OUT: u8 = b'H';
-    /// Data goes both ways; replication only.
+    /// Data in both directions; replication only.
     pub const COPY_BOTH: u8 = b'W';
     /// Data of a `COPY`.
     pub const COPY_DATA: u8 = b'd';
     /// The end of a `COPY`'s data.
     pub const COPY_DONE: u8 = b'c';
-    /// The server speaks an older minor version, or does not know an option.
+    /// The server supports only an older minor version, or does not know an option.
     pub const NEGOTIATE_PROTOCOL_VERSION: u8 = b'v';
 }
 
-/// The state of the transaction as `ReadyForQuery` tells it.
+/// Transaction status, as in `ReadyForQuery`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransactionStatus {
     /// No transaction.
@@ -110,7 +110,7 @@ pub enum TransactionStatus {
 }
 
 impl TransactionStatus {
-    /// The byte on the wire.
+    /// Returns the byte on the wire.
     pub const fn byte(self) -> u8 {
         match self {
             Self::Idle => b'I',
@@ -119,7 +119,7 @@ impl TransactionStatus {
         }
     }
 
-    /// Reads the byte of a `ReadyForQuery`; none if it is no state.
+    /// Parses the byte of a `ReadyForQuery`; `None` if it is invalid.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             b'I' => Some(Self::Idle),
@@ -130,10 +130,10 @@ impl TransactionStatus {
     }
 }
 
-/// Why bytes are no message.
+/// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The length does not even count itself.
+    /// The length is less than its own size.
     #[error("a message of type {tag:#04x} has the length {length}, less than the length itself")]
     TooShort {
         /// The message's first byte.
@@ -151,20 +151,20 @@ pub enum FrameError {
     },
 }
 
-/// The head of a message.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PgHeader {
     /// Type of the message; its meaning depends on the sender.
     pub tag: u8,
-    /// All bytes of the message on the wire, the head included.
+    /// All bytes of the message on the wire, including the header.
     pub total: usize,
 }
 
 impl PgHeader {
-    /// Reads a head; none while there are fewer than [`HEADER_BYTES`].
+    /// Parses a header; `None` while there are fewer than [`HEADER_BYTES`].
     ///
     /// # Errors
-    /// The length is impossible.
+    /// If the length is invalid.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Option<PgHeader>, FrameError> {
         let [tag, a, b, c, d, ..] = *bytes else { return Ok(None) };
@@ -180,16 +180,16 @@ impl PgHeader {
         }
     }
 
-    /// Bytes of the body.
+    /// Returns the number of bytes of the body.
     #[inline]
     pub const fn body(&self) -> usize {
         self.total.saturating_sub(HEADER_BYTES)
     }
 }
 
-/// Appends a head for a body of `body` bytes.
+/// Appends a header for a body of `body` bytes.
 ///
-/// A body beyond [`MESSAGE_BYTES_MAX`] cannot be said; whoever builds one has checked the parts.
+/// A body beyond [`MESSAGE_BYTES_MAX`] cannot be represented; callers must bound its parts.
 #[inline]
 pub fn put_header(out: &mut Vec<u8>, tag: u8, body: usize) {
     debug_assert!(body < MESSAGE_BYTES_MAX, "a message of {body} bytes");
@@ -198,8 +198,8 @@ pub fn put_header(out: &mut Vec<u8>, tag: u8, body: usize) {
     out.extend_from_slice(&length.to_be_bytes());
 }
 
-/// Splits a string of the protocol, which ends with a zero, from what follows it; none while the
-/// zero is not there.
+/// Splits a string of the protocol, which ends with a zero, from the bytes after it; `None` if
+/// there is no zero.
 #[inline]
 pub fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|byte| *byte == 0)?;

@@ -1,6 +1,6 @@
-//! MD5 passwords: weak, but there are clients and servers that know nothing else.
+//! MD5 passwords: weak, but some clients and servers support nothing else.
 //!
-//! What is stored is as good as the password here: whoever has it can log in.
+//! The stored secret is equivalent to the password: it is sufficient to log in.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/auth-password.html>
@@ -24,7 +24,7 @@ impl Md5Secret {
         Md5Secret(digits(&[password.as_bytes(), user.as_bytes()]))
     }
 
-    /// Reads `md5` and 32 hexadecimal digits; none for any other text.
+    /// Parses `md5` and 32 hexadecimal digits; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Md5Secret> {
         let digits: [u8; 32] = text.strip_prefix("md5")?.as_bytes().try_into().ok()?;
@@ -32,13 +32,13 @@ impl Md5Secret {
         digits.iter().all(u8::is_ascii_hexdigit).then_some(Md5Secret(digits))
     }
 
-    /// Returns it as text, as PostgreSQL stores it.
+    /// Returns the secret as text, in PostgreSQL's stored form.
     #[must_use]
     pub fn export(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("md5{}", String::from_utf8_lossy(&self.0)))
     }
 
-    /// Returns what a client answers to `salt`: `md5` and 32 hexadecimal digits.
+    /// Returns a client's answer to `salt`: `md5` and 32 hexadecimal digits.
     #[must_use]
     pub fn answer(&self, salt: [u8; 4]) -> [u8; 35] {
         let mut answer = [0; 35];
@@ -48,13 +48,13 @@ impl Md5Secret {
         answer
     }
 
-    /// Returns whether a client that was sent `salt` gave the right answer.
+    /// Returns whether this is the right answer to `salt`.
     #[must_use]
     pub fn accepts(&self, salt: [u8; 4], answer: &[u8]) -> bool {
         self.answer(salt).as_slice().ct_eq(answer).into()
     }
 
-    /// Returns whether this is the password of the user that the secret was made for.
+    /// Returns whether this is the password of the secret's user.
     #[must_use]
     pub fn is_of(&self, user: &str, password: &str) -> bool {
         self.0.ct_eq(&Md5Secret::derive(user, password).0).into()
@@ -73,7 +73,7 @@ impl fmt::Debug for Md5Secret {
     }
 }
 
-/// The MD5 of all parts, as lower case digits.
+/// Returns the MD5 of all parts, as lower case digits.
 fn digits(parts: &[&[u8]]) -> [u8; 32] {
     let mut hash = Md5::new();
     for part in parts {

@@ -1,36 +1,36 @@
 //! Builders of messages: each appends one whole message to `out`.
 //!
-//! They never fail, and nothing of a value can end a message early or begin another one: a string
-//! ends at its first NUL byte, as it would for the reader, and the length is counted afterwards.
-//! Limits of lengths are the business of whoever has the values.
+//! They never fail, and no part of a value can end a message early or begin another one: a string
+//! ends at its first NUL byte, as it would for the reader, and the length is computed afterwards.
+//! Callers are responsible for limits of lengths.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-message-formats.html>
 //! - <https://www.postgresql.org/docs/current/protocol-error-fields.html>
 
-/// Contents of an `ErrorResponse` or a `NoticeResponse` of ours.
+/// Contents of an `ErrorResponse` or a `NoticeResponse` of the pooler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorFields<'a> {
     /// Severity of the error or notice.
     pub severity: NoticeSeverity,
     /// SQLSTATE: five letters and digits, such as `08000`.
     pub code: &'a str,
-    /// A sentence for people.
+    /// Message.
     pub message: &'a str,
-    /// More about the case.
+    /// Further details.
     pub detail: Option<&'a str>,
     /// Suggested remedy.
     pub hint: Option<&'a str>,
 }
 
 impl<'a> ErrorFields<'a> {
-    /// An error after which the connection is closed.
+    /// Creates an error after which the connection is closed.
     #[must_use]
     pub fn fatal(code: &'a str, message: &'a str) -> ErrorFields<'a> {
         ErrorFields { severity: NoticeSeverity::Fatal, code, message, detail: None, hint: None }
     }
 
-    /// An error that ends a statement.
+    /// Creates an error that ends a statement.
     #[must_use]
     pub fn error(code: &'a str, message: &'a str) -> ErrorFields<'a> {
         ErrorFields { severity: NoticeSeverity::Error, code, message, detail: None, hint: None }
@@ -43,7 +43,7 @@ impl<'a> ErrorFields<'a> {
     }
 }
 
-/// Severities that we send, as PostgreSQL spells them.
+/// Severities that the pooler sends, in PostgreSQL's spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoticeSeverity {
     /// The statement failed.
@@ -57,7 +57,7 @@ pub enum NoticeSeverity {
 }
 
 impl NoticeSeverity {
-    /// The word on the wire.
+    /// Returns the word on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ fn put_str(out: &mut Vec<u8>, text: &[u8]) {
     out.push(0);
 }
 
-/// Appends a big-endian count; one that does not fit is the largest that does, and is a bug.
+/// Appends a big-endian count; one that does not fit is saturated, and is a bug.
 fn put_count(out: &mut Vec<u8>, count: usize) {
     debug_assert!(i16::try_from(count).is_ok(), "more than a message can have: {count}");
     let count = i16::try_from(count).unwrap_or(i16::MAX);
@@ -98,7 +98,7 @@ fn tagged(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
     untagged(out, body);
 }
 
-/// Appends a length, which counts itself, and a body.
+/// Appends a length, which includes itself, and a body.
 fn untagged(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -116,17 +116,17 @@ pub mod backend {
     use super::{ErrorFields, put_count, put_str, put_values, tagged};
     use crate::pg::frame::TransactionStatus;
 
-    /// `AuthenticationOk`: the client is who it says.
+    /// Appends `AuthenticationOk`: the client is authenticated.
     pub fn authentication_ok(out: &mut Vec<u8>) {
         authentication(out, 0, &[]);
     }
 
-    /// Asks for the password as it is.
+    /// Requests the cleartext password.
     pub fn authentication_cleartext(out: &mut Vec<u8>) {
         authentication(out, 3, &[]);
     }
 
-    /// Asks for an MD5 of the password with `salt`.
+    /// Requests an MD5 of the password with `salt`.
     pub fn authentication_md5(out: &mut Vec<u8>, salt: [u8; 4]) {
         authentication(out, 5, &salt);
     }
@@ -142,12 +142,12 @@ pub mod backend {
         });
     }
 
-    /// A challenge of the SASL exchange.
+    /// Appends a challenge of the SASL exchange.
     pub fn authentication_sasl_continue(out: &mut Vec<u8>, data: &[u8]) {
         authentication(out, 11, data);
     }
 
-    /// The server's last word in the SASL exchange.
+    /// Appends the server's final message of the SASL exchange.
     pub fn authentication_sasl_final(out: &mut Vec<u8>, data: &[u8]) {
         authentication(out, 12, data);
     }
@@ -159,7 +159,7 @@ pub mod backend {
         });
     }
 
-    /// Appends the present value of a reported parameter.
+    /// Appends the current value of a reported parameter.
     pub fn parameter_status(out: &mut Vec<u8>, name: &str, value: &str) {
         tagged(out, b'S', |out| {
             put_str(out, name.as_bytes());
@@ -167,7 +167,7 @@ pub mod backend {
         });
     }
 
-    /// Appends the process number and key that cancel this connection's statements.
+    /// Appends the process id and key that cancel this connection's statements.
     pub fn backend_key_data(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
         tagged(out, b'K', |out| {
             out.extend_from_slice(&pid.to_be_bytes());
@@ -175,12 +175,12 @@ pub mod backend {
         });
     }
 
-    /// The next request may come.
+    /// Appends `ReadyForQuery`.
     pub fn ready_for_query(out: &mut Vec<u8>, status: TransactionStatus) {
         tagged(out, b'Z', |out| out.push(status.byte()));
     }
 
-    /// A statement is done; `tag` is such as `SELECT 1`.
+    /// Appends the end of a statement; `tag` is e.g. `SELECT 1`.
     pub fn command_complete(out: &mut Vec<u8>, tag: &str) {
         tagged(out, b'C', |out| put_str(out, tag.as_bytes()));
     }
@@ -231,7 +231,7 @@ pub mod backend {
         tagged(out, b'3', |_| ());
     }
 
-    /// `NoData`: what was described gives no rows.
+    /// Appends `NoData`: the described object returns no rows.
     pub fn no_data(out: &mut Vec<u8>) {
         tagged(out, b'n', |_| ());
     }
@@ -241,7 +241,7 @@ pub mod backend {
         tagged(out, b'I', |_| ());
     }
 
-    /// Columns in text format: names and type OIDs. Their number is at most `i16::MAX`.
+    /// Appends columns in text format: names and type OIDs. Their number is at most `i16::MAX`.
     pub fn row_description(out: &mut Vec<u8>, columns: &[(&str, u32)]) {
         tagged(out, b'T', |out| {
             put_count(out, columns.len());
@@ -256,13 +256,13 @@ pub mod backend {
         });
     }
 
-    /// A row of texts; none is NULL. Their number is at most `i16::MAX`.
+    /// Appends a row of texts; `None` is NULL. Their number is at most `i16::MAX`.
     pub fn data_row(out: &mut Vec<u8>, values: &[Option<&str>]) {
         tagged(out, b'D', |out| put_values(out, values));
     }
 
-    /// `NegotiateProtocolVersion`: the newest minor version of major version 3 that we speak, and
-    /// the protocol options that we do not know.
+    /// Appends `NegotiateProtocolVersion`: the newest supported minor version of major version 3,
+    /// and the unknown protocol options.
     pub fn negotiate_protocol_version(out: &mut Vec<u8>, minor: u16, unknown: &[&str]) {
         tagged(out, b'v', |out| {
             out.extend_from_slice(&(0x0003_0000 | u32::from(minor)).to_be_bytes());
@@ -292,12 +292,12 @@ pub mod frontend {
         });
     }
 
-    /// Asks whether TLS is there; the answer is one byte, `S` or `N`.
+    /// Requests TLS; the answer is one byte, `S` or `N`.
     pub fn ssl_request(out: &mut Vec<u8>) {
         untagged(out, |out| out.extend_from_slice(&SSL_REQUEST.to_be_bytes()));
     }
 
-    /// Asks, on a connection of its own, to cancel what another one runs.
+    /// Requests, on a separate connection, the cancellation of another connection's statement.
     pub fn cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
         untagged(out, |out| {
             out.extend_from_slice(&CANCEL_REQUEST.to_be_bytes());
@@ -306,7 +306,7 @@ pub mod frontend {
         });
     }
 
-    /// A password, or what stands for it.
+    /// Appends a password, or another proof.
     pub fn password(out: &mut Vec<u8>, password: &[u8]) {
         tagged(out, b'p', |out| put_str(out, password));
     }
@@ -343,8 +343,8 @@ pub mod frontend {
         });
     }
 
-    /// Makes the unnamed portal of a prepared statement and values in text format, at most
-    /// `i16::MAX`; what it gives comes in text format as well.
+    /// Creates the unnamed portal of a prepared statement with values in text format, at most
+    /// `i16::MAX`; its result is in text format as well.
     pub fn bind(out: &mut Vec<u8>, statement: &str, values: &[Option<&str>]) {
         tagged(out, b'B', |out| {
             put_str(out, b"");
@@ -355,7 +355,7 @@ pub mod frontend {
         });
     }
 
-    /// Runs the unnamed portal until `rows_max` rows are there; 0 for all of them.
+    /// Runs the unnamed portal until it has returned `rows_max` rows; 0 for all.
     pub fn execute(out: &mut Vec<u8>, rows_max: u32) {
         tagged(out, b'E', |out| {
             put_str(out, b"");
@@ -363,12 +363,12 @@ pub mod frontend {
         });
     }
 
-    /// Asks what a prepared statement takes and gives.
+    /// Requests the parameters and columns of a prepared statement.
     pub fn describe_statement(out: &mut Vec<u8>, name: &str) {
         named(out, b'D', b'S', name);
     }
 
-    /// Forgets a prepared statement.
+    /// Closes a prepared statement.
     pub fn close_statement(out: &mut Vec<u8>, name: &str) {
         named(out, b'C', b'S', name);
     }
@@ -385,17 +385,17 @@ pub mod frontend {
         tagged(out, b'S', |_| ());
     }
 
-    /// Asks for what is ready.
+    /// Requests pending output.
     pub fn flush(out: &mut Vec<u8>) {
         tagged(out, b'H', |_| ());
     }
 
-    /// Takes leave.
+    /// Ends the session.
     pub fn terminate(out: &mut Vec<u8>) {
         tagged(out, b'X', |_| ());
     }
 
-    /// Ends a `COPY FROM STDIN` without its data.
+    /// Aborts a `COPY FROM STDIN`.
     pub fn copy_fail(out: &mut Vec<u8>, reason: &str) {
         tagged(out, b'f', |out| put_str(out, reason.as_bytes()));
     }

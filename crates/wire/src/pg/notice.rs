@@ -1,4 +1,4 @@
-//! Errors and notices of a server, read.
+//! Parsing of a server's errors and notices.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-error-fields.html>
@@ -8,13 +8,13 @@ use std::borrow::Cow;
 
 use super::message::NoticeSeverity;
 
-/// SQLSTATE assumed of an error without one: `internal_error`.
+/// SQLSTATE of an error without one: `internal_error`.
 const CODE_UNKNOWN: &str = "XX000";
 
 /// The fields of an `ErrorResponse` or `NoticeResponse`.
 ///
-/// Tolerant: a server may leave out any field, and what cannot be read is as if it were not there.
-/// (A pooler that took SQLSTATE for granted could be crashed by a server: CVE-2026-6666.)
+/// Tolerant: a server may omit any field, and unreadable fields count as absent. (A pooler that
+/// required SQLSTATE could be crashed by a server: CVE-2026-6666.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerNotice<'a> {
     /// In the language of the server.
@@ -29,7 +29,7 @@ pub struct ServerNotice<'a> {
 }
 
 impl<'a> ServerNotice<'a> {
-    /// Reads the body of a message: everything after its length.
+    /// Parses the body of a message: everything after its length.
     #[must_use]
     pub fn parse(body: &'a [u8]) -> ServerNotice<'a> {
         let mut notice = ServerNotice::default();
@@ -55,7 +55,7 @@ impl<'a> ServerNotice<'a> {
         notice
     }
 
-    /// Returns how bad it is; an error when nothing readable says otherwise.
+    /// Returns the severity; that of an error unless a readable field states another one.
     #[must_use]
     pub fn severity(&self) -> NoticeSeverity {
         match self.severity.or(self.localized) {
@@ -66,7 +66,7 @@ impl<'a> ServerNotice<'a> {
         }
     }
 
-    /// SQLSTATE: always five letters and digits.
+    /// Returns the SQLSTATE: always five letters and digits.
     #[must_use]
     pub fn code(&self) -> &'a str {
         self.code
@@ -75,25 +75,25 @@ impl<'a> ServerNotice<'a> {
             .unwrap_or(CODE_UNKNOWN)
     }
 
-    /// The sentence for people, in whatever encoding the server has; what is no UTF-8 is replaced.
+    /// Returns the message. Its encoding is the server's; bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn message(&self) -> Cow<'a, str> {
         self.message.map_or(Cow::Borrowed("no message"), String::from_utf8_lossy)
     }
 
-    /// More about the case.
+    /// Returns further details.
     #[must_use]
     pub fn detail(&self) -> Option<Cow<'a, str>> {
         self.detail.map(String::from_utf8_lossy)
     }
 
-    /// Returns what can be done about it.
+    /// Returns the suggested remedy.
     #[must_use]
     pub fn hint(&self) -> Option<Cow<'a, str>> {
         self.hint.map(String::from_utf8_lossy)
     }
 
-    /// The function of the server's source that reports, such as `RevalidateCachedQuery`.
+    /// Returns the function of the server's source that reports, such as `RevalidateCachedQuery`.
     #[must_use]
     pub fn routine(&self) -> Option<&'a str> {
         self.routine.and_then(|routine| std::str::from_utf8(routine).ok())

@@ -1,8 +1,8 @@
 //! Stored form of `caching_sha2_password`: a password hashed five thousand times.
 //!
 //! The hash is that of Unix passwords, `$5$`, with a salt of 20 bytes (specification: "Unix crypt
-//! using SHA-256 and SHA-512", U. Drepper). It cannot be used to log in, nor to check a proof:
-//! only the password itself can be held against it.
+//! using SHA-256 and SHA-512", U. Drepper). It can neither be used to log in nor to check a proof,
+//! but only to check the password itself.
 //!
 //! # References
 //! - <https://www.akkadia.org/drepper/SHA-crypt.txt>
@@ -19,14 +19,14 @@ pub(super) const SALT_BYTES: usize = 20;
 /// Digits of a hash.
 const DIGITS: usize = 43;
 
-/// Rounds that are counted in the stored text by one.
+/// Rounds per unit of the count in the stored text.
 const ROUNDS_UNIT: u32 = 1000;
 
-/// The longest password, as in MySQL: what is done with each round grows with it.
+/// Maximum length of a password, as in MySQL: the cost of each round grows with it.
 const PASSWORD_BYTES_MAX: usize = 256;
 
-/// Most rounds that are run, a hundred times the default. MySQL allows four million, which would
-/// keep everybody else waiting.
+/// Maximum rounds that are computed, a hundred times the default. MySQL allows four million, which
+/// would delay all other logins.
 const ROUNDS_MAX: u32 = 500_000;
 
 /// `$A$005$`, the salt, and the hash.
@@ -48,7 +48,7 @@ impl Sha2Crypt {
         Sha2Crypt { rounds, salt, digits }
     }
 
-    /// Creates the hash of a password that nobody knows.
+    /// Creates a hash without a known password.
     pub(super) fn unknown(salt: [u8; SALT_BYTES], hash: &[u8; 32], rounds: u32) -> Sha2Crypt {
         Sha2Crypt { rounds, salt, digits: digits(hash) }
     }
@@ -61,7 +61,7 @@ impl Sha2Crypt {
         })
     }
 
-    /// Reads what the server has in `authentication_string`; none for any other text.
+    /// Parses a value of `authentication_string`; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Sha2Crypt> {
         let (rounds, rest) = text.strip_prefix(Sha2Crypt::PREFIX)?.split_at_checked(3)?;
@@ -72,7 +72,7 @@ impl Sha2Crypt {
         Some(Sha2Crypt { rounds, salt: *salt, digits: digits.try_into().ok()? })
     }
 
-    /// Returns whether this is the password. Milliseconds of hashing.
+    /// Returns whether this is the password. Takes milliseconds of hashing.
     #[must_use]
     pub fn is_of(&self, password: &[u8]) -> bool {
         if password.len() > PASSWORD_BYTES_MAX {
@@ -107,7 +107,7 @@ fn is_digit(byte: &u8) -> bool {
     matches!(byte, b'.' | b'/' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
 }
 
-/// The hash, by the steps of the specification.
+/// Computes the hash by the steps of the specification.
 fn hash(password: &[u8], salt: &[u8], rounds: u32) -> [u8; 32] {
     let other = sha(&[password, salt, password]);
     let mut first = Sha256::new();
@@ -167,12 +167,13 @@ fn sha(parts: &[&[u8]]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Returns as many bytes as wanted, of the same ones again and again.
+/// Returns `len` bytes, by repeating the given ones.
 fn repeated(bytes: &[u8], len: usize) -> Vec<u8> {
     bytes.iter().copied().cycle().take(len).collect()
 }
 
-/// Bytes of the hash that become four digits together, in their order; the last two become three.
+/// Bytes of the hash that are encoded together as four digits, in their order; the last two become
+/// three.
 const ORDER: [[usize; 3]; 10] = [
     [0, 10, 20],
     [21, 1, 11],
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn it_is_the_hash_of_unix_passwords() {
-        // As glibc hashes them.
+        // Results of glibc.
         check("Hello world!", "saltstring", "5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc5");
         check("secret", "abcdefghijklmnop", "i7zHaTeYqXlesRXJ8dXj6o.MEFQdzfIJpJpcWAtszs6");
         let long = "a longer password than thirty-two bytes, to see";

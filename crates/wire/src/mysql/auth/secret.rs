@@ -1,5 +1,4 @@
-//! A user's secret in any of the forms that MySQL and MariaDB have for it, and clients' proofs held
-//! against it.
+//! A user's secret in any of the forms of MySQL and MariaDB, and the check of clients' proofs.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/caching-sha2-pluggable-authentication.html>
@@ -13,7 +12,7 @@ use super::crypt::SALT_BYTES;
 use super::{AuthNonce, AuthPlugin, NativeHash, NativeKey, Sha2Crypt, Sha2Hash, Sha2Key};
 use crate::pg::secret::{PASSWORD_BYTES_MAX, PlainPassword};
 
-/// Rounds of the secret of a user that does not exist: those that MySQL stores.
+/// Rounds of the secret of a user that does not exist: MySQL's default.
 const MOCK_ROUNDS: u32 = 5000;
 
 /// A user's secret.
@@ -27,7 +26,7 @@ pub enum MysqlSecret {
     Sha2(Sha2Crypt),
 }
 
-/// The forms that a secret may have.
+/// Forms of a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretKind {
     /// [`MysqlSecret::Plain`].
@@ -39,32 +38,32 @@ pub enum SecretKind {
 }
 
 impl SecretKind {
-    /// All of them.
+    /// All forms.
     pub const ALL: [SecretKind; 3] = [SecretKind::Plain, SecretKind::Native, SecretKind::Sha2];
 }
 
-/// Why a text is no secret.
+/// Why a text is not a valid secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MysqlSecretError {
     /// Empty password: a user without one is either trusted or refused.
     #[error("the password is empty")]
     Empty,
-    /// Longer than a client could send it.
+    /// Too long for a client to send.
     #[error("the password is longer than {PASSWORD_BYTES_MAX} bytes")]
     TooLong,
-    /// A NUL byte, which no client could send.
+    /// A NUL byte, which clients cannot send.
     #[error("the password has a NUL byte")]
     Nul,
-    /// Begins like a stored secret and is none. Taken for a password it would lock the user out.
+    /// Begins like a stored secret and is malformed. As a password it would lock the user out.
     #[error("malformed caching_sha2_password secret")]
     MalformedSha2,
 }
 
 impl MysqlSecret {
-    /// Reads a password or a stored secret.
+    /// Parses a password or a stored secret.
     ///
     /// # Errors
-    /// When nobody could log in with it.
+    /// If no client could log in with it.
     pub fn parse(text: &str) -> Result<MysqlSecret, MysqlSecretError> {
         match text {
             "" => Err(MysqlSecretError::Empty),
@@ -90,7 +89,7 @@ impl MysqlSecret {
         }
     }
 
-    /// The method that its user is asked by, where `preferred` is the one that is liked best.
+    /// Returns the method for its user, where `preferred` is the preferred one.
     #[must_use]
     pub fn plugin(&self, preferred: AuthPlugin) -> AuthPlugin {
         match (self, preferred) {
@@ -109,25 +108,25 @@ pub enum FastAuthResult {
     Right(Sha2Key),
     /// Wrong.
     Wrong,
-    /// Undecided: the password has to be asked for.
+    /// Undecided: the password has to be requested.
     Unknown,
 }
 
 /// A user's secret, prepared for checking clients.
 ///
-/// There is one for users that do not exist, too: see [`MysqlVerifier::mock`].
+/// There is also one for users that do not exist: see [`MysqlVerifier::mock`].
 #[derive(Debug)]
 pub struct MysqlVerifier {
     secret: MysqlSecret,
     is_mock: bool,
     native: Option<NativeHash>,
-    /// Hash for `caching_sha2_password`; that of a stored secret is known once a client has shown
-    /// the password.
+    /// Hash for `caching_sha2_password`; for a stored secret it is known once a client has sent the
+    /// password.
     sha2: OnceLock<Sha2Hash>,
 }
 
 impl MysqlVerifier {
-    /// For a user with a secret.
+    /// Creates the verifier of a user with a secret.
     #[must_use]
     pub fn new(secret: MysqlSecret) -> MysqlVerifier {
         let (mut native, sha2) = (None, OnceLock::new());
@@ -142,8 +141,9 @@ impl MysqlVerifier {
         MysqlVerifier { secret, is_mock: false, native, sha2 }
     }
 
-    /// For a user that does not exist or has no secret: asks for the same and costs the same as one
-    /// whose secret has this form, and accepts nothing, because nobody knows a password for it.
+    /// Creates the verifier of a user that does not exist or has no secret: it requests the same
+    /// and costs the same as a secret of this form, and accepts nothing, because its password is
+    /// unknown.
     #[must_use]
     pub fn mock(user: &str, process_secret: &[u8; 32], kind: SecretKind) -> MysqlVerifier {
         let bytes = Sha256::new()
@@ -164,19 +164,19 @@ impl MysqlVerifier {
         MysqlVerifier { is_mock: true, ..MysqlVerifier::new(secret) }
     }
 
-    /// The secret; none of a mock.
+    /// Returns the secret; `None` for a mock.
     #[must_use]
     pub fn secret(&self) -> Option<&MysqlSecret> {
         (!self.is_mock).then_some(&self.secret)
     }
 
-    /// The method that its user is asked by, where `preferred` is the one that is liked best.
+    /// Returns the method for its user, where `preferred` is the preferred one.
     #[must_use]
     pub fn plugin(&self, preferred: AuthPlugin) -> AuthPlugin {
         self.secret.plugin(preferred)
     }
 
-    /// Returns whether a proof by this method says anything.
+    /// Returns whether a proof by this method can be checked.
     #[must_use]
     pub fn takes(&self, plugin: AuthPlugin) -> bool {
         match plugin {
@@ -186,14 +186,14 @@ impl MysqlVerifier {
         }
     }
 
-    /// The key that a proof by `mysql_native_password` gives away; none when it is wrong.
+    /// Returns the key that a proof by `mysql_native_password` discloses; `None` if it is wrong.
     #[must_use]
     pub fn accepts_native(&self, nonce: &AuthNonce, answer: &[u8]) -> Option<NativeKey> {
         self.native.as_ref()?.accepts(nonce, answer).filter(|_| !self.is_mock)
     }
 
-    /// Returns what a proof by `caching_sha2_password` is worth. A wrong one may be of a user whose
-    /// password was changed, whose stored secret is asked then.
+    /// Checks a proof by `caching_sha2_password`. If the password may have been changed, a wrong
+    /// proof is undecided, and the stored secret is checked.
     #[must_use]
     pub fn accepts_sha2(&self, nonce: &AuthNonce, answer: &[u8]) -> FastAuthResult {
         let key = self.sha2.get().and_then(|hash| hash.accepts(nonce, answer));
@@ -204,8 +204,8 @@ impl MysqlVerifier {
         }
     }
 
-    /// Returns whether this is the password. Milliseconds of hashing for a stored secret of
-    /// `caching_sha2_password` that was not asked for before.
+    /// Returns whether this is the password. Takes milliseconds of hashing for a stored secret of
+    /// `caching_sha2_password` at the first time.
     #[must_use]
     pub fn accepts_password(&self, candidate: &[u8]) -> bool {
         let Ok(text) = std::str::from_utf8(candidate) else { return false };
@@ -213,7 +213,7 @@ impl MysqlVerifier {
             return false;
         }
         let is_right = match &self.secret {
-            // Hashes are compared, so that the length does not show either.
+            // Hashes are compared, so that the duration does not reveal the length either.
             MysqlSecret::Plain(password) => {
                 let own = Sha256::digest(password.reveal());
                 own.as_slice().ct_eq(Sha256::digest(text).as_slice()).into()

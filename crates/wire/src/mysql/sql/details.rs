@@ -1,6 +1,6 @@
-//! Details of the few statements that a pooler has to understand: variables, and names.
+//! Details of the few statements that a pooler has to understand: variables and names.
 //!
-//! Unlike the scan this allocates; it is reached only by texts whose effects ask for it.
+//! Unlike the scan this allocates; it only runs for texts whose effects require it.
 
 use super::keywords::{self, Word};
 use super::lexer::{CommentReading, MysqlLexer, MysqlToken, MysqlTokenKind, VersionConditions};
@@ -13,10 +13,10 @@ use super::{
     VariableAssignment, VariableScope, verbs,
 };
 
-/// Names and assignments of one text that are kept; a text with more is not understood.
+/// Maximum names and assignments of one text; a text with more is not understood.
 const DETAILS_MAX: usize = 64;
 
-/// Error of a text that cannot be read; it then counts as lost.
+/// A text cannot be parsed; it then counts as lost.
 #[derive(Clone, Copy, Debug)]
 struct UnreadableText;
 
@@ -39,14 +39,14 @@ pub(super) fn details(text: &[u8], mode: SqlMode) -> MysqlTextDetails {
         }
         skip_statement(&mut lexer, verb);
     }
-    // What some servers run and others do not may be said or not.
+    // Parts that only some servers run may or may not apply.
     if lexer.is_broken() || lexer.conditions() != VersionConditions::None {
         return MysqlTextDetails { lost: true, ..MysqlTextDetails::default() };
     }
     details
 }
 
-/// Goes behind the semicolon of a statement, from behind its first word.
+/// Skips to the position after a statement's semicolon, from that after its first word.
 fn skip_statement(lexer: &mut MysqlLexer<'_>, verb: Word) {
     let mut body: Option<RoutineBody> = None;
     while let Some(token) = lexer.next() {
@@ -112,7 +112,7 @@ impl MysqlTextDetails {
         reader.ends()
     }
 
-    /// `CREATE [OR REPLACE] TEMPORARY TABLE [IF NOT EXISTS] name`
+    /// Parses `CREATE [OR REPLACE] TEMPORARY TABLE [IF NOT EXISTS] name`.
     fn create(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         if reader.eat(Word::Or) {
             reader.word(Word::Replace)?;
@@ -134,7 +134,7 @@ impl MysqlTextDetails {
         Ok(())
     }
 
-    /// `DROP [TEMPORARY] TABLE [IF EXISTS] name, …`
+    /// Parses `DROP [TEMPORARY] TABLE [IF EXISTS] name, …`.
     fn drop_names(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         if reader.peek() == Word::Prepare {
             return self.deallocate(reader);
@@ -155,14 +155,14 @@ impl MysqlTextDetails {
             if !reader.eat_mark(b',') {
                 return Ok(());
             }
-            // A long list is lost; it is not to be read to its end first.
+            // A long list is lost; it is not read to its end.
             if self.names.len() > DETAILS_MAX {
                 return Err(UnreadableText);
             }
         }
     }
 
-    /// `HANDLER table OPEN [[AS] alias]`, `HANDLER name CLOSE`
+    /// Parses `HANDLER table OPEN [[AS] alias]` and `HANDLER name CLOSE`.
     fn handler(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         let (schema, name) = reader.qualified()?;
         if reader.eat(Word::Close) {
@@ -199,7 +199,7 @@ impl MysqlTextDetails {
         Ok(())
     }
 
-    /// All assignments of a `SET`.
+    /// Parses all assignments of a `SET`.
     fn set(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         let mut first_of_all = true;
         loop {
@@ -247,7 +247,7 @@ impl MysqlTextDetails {
         Ok(())
     }
 
-    /// `NAMES x [COLLATE y]`
+    /// Parses `NAMES x [COLLATE y]`.
     fn set_names(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         let value = reader.character_set()?;
         for name in ["character_set_client", "character_set_connection", "character_set_results"] {
@@ -262,7 +262,7 @@ impl MysqlTextDetails {
         Ok(())
     }
 
-    /// `CHARACTER SET x`: that of the connection becomes that of the database.
+    /// Parses `CHARACTER SET x`, which sets that of the connection to that of the database.
     fn set_character_set(
         &mut self,
         reader: &mut MysqlTokenReader<'_>,
@@ -274,7 +274,7 @@ impl MysqlTextDetails {
         self.assign(VariableScope::Session, "collation_connection", AssignedValue::Expression)
     }
 
-    /// `TRANSACTION ISOLATION LEVEL x, READ ONLY`
+    /// Parses `TRANSACTION ISOLATION LEVEL x, READ ONLY`.
     fn transaction(
         &mut self,
         held: ValueScope,
@@ -309,7 +309,7 @@ impl MysqlTextDetails {
         }
     }
 
-    /// `STATEMENT … FOR statement`: its assignments end with the statement.
+    /// Parses `STATEMENT … FOR statement`: its assignments end with the statement.
     fn set_statement(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         let mut depth = 0usize;
         let text = reader.lexer.text();
@@ -323,7 +323,7 @@ impl MysqlTextDetails {
                 {
                     let verb = verbs::peek(&mut reader.lexer);
                     return match verb {
-                        // Not allowed there, and not to be read again and again.
+                        // Not allowed there, and must not recurse.
                         Word::Set => Err(UnreadableText),
                         _ => self.statement(verb, reader.lexer.clone()),
                     };
@@ -335,7 +335,7 @@ impl MysqlTextDetails {
     }
 }
 
-/// `KILL [HARD | SOFT] [CONNECTION | QUERY [ID]] …`, from behind its first word.
+/// Parses `KILL [HARD | SOFT] [CONNECTION | QUERY [ID]] …`, from the position after its first word.
 fn kill(reader: &mut MysqlTokenReader<'_>) -> KillStatement {
     let _how = reader.eat(Word::Hard) || reader.eat(Word::Soft);
     let connection = !reader.eat(Word::Query);
@@ -360,7 +360,7 @@ fn kill(reader: &mut MysqlTokenReader<'_>) -> KillStatement {
     KillStatement { connection, target }
 }
 
-/// A place within a statement.
+/// A position within a statement.
 #[derive(Clone, Debug)]
 pub(super) struct MysqlTokenReader<'a> {
     pub lexer: MysqlLexer<'a>,
@@ -371,7 +371,7 @@ impl MysqlTokenReader<'_> {
         verbs::peek(&mut self.lexer.clone())
     }
 
-    /// Passes a word, if it is there.
+    /// Skips a word, if it is next.
     pub(super) fn eat(&mut self, word: Word) -> bool {
         let mut ahead = self.lexer.clone();
         let found = verbs::peek(&mut ahead) == word;
@@ -394,7 +394,7 @@ impl MysqlTokenReader<'_> {
         found
     }
 
-    /// Returns whether the statement is over.
+    /// Returns whether the statement has ended.
     fn ends(&self) -> Result<(), UnreadableText> {
         let over = self.lexer.clone().next().is_none_or(|it| it.is_mark(b';'));
         over.then_some(()).ok_or(UnreadableText)
@@ -405,7 +405,7 @@ impl MysqlTokenReader<'_> {
         identifier(&token, &self.lexer).ok_or(UnreadableText)
     }
 
-    /// `name`, `schema.name`
+    /// Parses `name` or `schema.name`.
     fn qualified(&mut self) -> Result<(Option<String>, String), UnreadableText> {
         let first = self.identifier()?;
         match self.eat_mark(b'.') {
@@ -414,8 +414,8 @@ impl MysqlTokenReader<'_> {
         }
     }
 
-    /// The value behind the name of a variable; afterwards the place is behind a constant, or still
-    /// before anything else.
+    /// Parses the value after the name of a variable; the position is then after a constant, or
+    /// unchanged before any other expression.
     fn value(&mut self) -> AssignedValue {
         let mut ahead = self.lexer.clone();
         match set::value(&mut ahead) {
@@ -432,7 +432,7 @@ impl MysqlTokenReader<'_> {
         }
     }
 
-    /// A name of a character set or collation.
+    /// Parses the name of a character set or collation.
     fn character_set(&mut self) -> Result<AssignedValue, UnreadableText> {
         let token = self.lexer.next().ok_or(UnreadableText)?;
         let text = token.text(self.lexer.text());
@@ -466,7 +466,7 @@ impl MysqlTokenReader<'_> {
         }
     }
 
-    /// Passes what is left of an assignment, and says whether another follows.
+    /// Skips the rest of an assignment, and returns whether another one follows.
     fn next_assignment(&mut self) -> bool {
         let mut depth = 0usize;
         for token in self.lexer.by_ref() {
@@ -482,7 +482,7 @@ impl MysqlTokenReader<'_> {
     }
 }
 
-/// A name without its quotes.
+/// Returns a name without its quotes.
 pub(super) fn identifier(token: &MysqlToken, lexer: &MysqlLexer<'_>) -> Option<String> {
     let text = token.text(lexer.text());
     match token.kind {
@@ -492,7 +492,7 @@ pub(super) fn identifier(token: &MysqlToken, lexer: &MysqlLexer<'_>) -> Option<S
     }
 }
 
-/// The value of a constant, unless only the server can tell.
+/// Returns the value of a constant, unless only the server can determine it.
 pub(super) fn constant(token: &MysqlToken, lexer: &MysqlLexer<'_>) -> Option<String> {
     let text = token.text(lexer.text());
     match token.kind {
@@ -513,7 +513,7 @@ pub(super) fn constant(token: &MysqlToken, lexer: &MysqlLexer<'_>) -> Option<Str
     }
 }
 
-/// Returns what stands between quotes, decoded.
+/// Returns the decoded text between quotes.
 fn undoubled(text: &[u8], escapes: bool, mode: SqlMode) -> Option<String> {
     let (quote, inner) = text.split_first()?;
     let inner = inner.get(..inner.len().checked_sub(1)?)?;
@@ -528,7 +528,7 @@ fn undoubled(text: &[u8], escapes: bool, mode: SqlMode) -> Option<String> {
                 b'r' => out.push(b'\r'),
                 b't' => out.push(b'\t'),
                 b'Z' => out.push(26),
-                // Those of patterns keep their backslash.
+                // Pattern escapes keep their backslash.
                 kept @ (b'%' | b'_') => out.extend([b'\\', kept]),
                 other => out.push(other),
             },

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-/// A set of things that a text may do to its session. No bit means that it leaves nothing behind,
-/// as far as its words can tell.
+/// A set of a text's possible effects on its session. Without any bit it leaves no state behind, as
+/// far as its words show.
 #[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
 pub struct MysqlEffects(u64);
 
-/// Makes the constants, and the names that [`fmt::Debug`] shows.
+/// Defines the constants, and the names that [`fmt::Debug`] shows.
 macro_rules! effects {
     ($($(#[$doc:meta])* $name:ident = $bit:literal,)*) => {
         impl MysqlEffects {
@@ -30,34 +30,34 @@ effects! {
     SAVEPOINT = 3,
     /// `COMMIT RELEASE`, `ROLLBACK RELEASE`: the server ends the connection.
     CLOSES = 4,
-    /// `SET TRANSACTION` without a scope: it holds for the next transaction, and only for that.
+    /// `SET TRANSACTION` without a scope: it holds only for the next transaction.
     NEXT_TRANSACTION = 5,
-    /// Gives a variable of the session a value.
+    /// Assigns a variable of the session.
     SET = 6,
-    /// A `SET` gives a value that only the server knows.
+    /// A `SET` assigns a value that only the server knows.
     SET_EXPRESSION = 7,
-    /// A `SET` of something that was not understood.
+    /// A `SET` that was not understood.
     SET_UNKNOWN = 8,
-    /// Sets a variable of the session that no other connection can be given (`timestamp`,
+    /// Sets a variable of the session that cannot be set at another connection (`timestamp`,
     /// `insert_id`, `sql_log_bin` …).
     SET_FIXED = 9,
     /// Sets `autocommit`.
     AUTOCOMMIT = 10,
     /// `SET NAMES`, `SET CHARACTER SET`.
     NAMES = 11,
-    /// Sets something of the server, not of the session.
+    /// Sets a variable of the server, not of the session.
     GLOBAL = 12,
     /// `USE`.
     USE = 13,
-    /// Gives a user variable (`@x`) a value, or may.
+    /// Assigns a user variable (`@x`), or may.
     USER_VARIABLE_WRITE = 14,
-    /// Mentions a user variable, or a host behind `@`.
+    /// Mentions a user variable, or a host after `@`.
     USER_VARIABLE_READ = 15,
     /// Creates a temporary table or sequence.
     TEMP_CREATE = 16,
     /// Drops tables or sequences, which may be temporary.
     TEMP_DROP = 17,
-    /// Renames tables, which may be temporary: whoever counts them by name has lost count.
+    /// Renames tables, which may be temporary: names of temporary tables are unreliable afterwards.
     TEMP_RENAME = 18,
     /// Calls `GET_LOCK`.
     GET_LOCK = 19,
@@ -79,13 +79,13 @@ effects! {
     SQL_PREPARE = 27,
     /// `DEALLOCATE PREPARE`, `DROP PREPARE`.
     SQL_DEALLOCATE = 28,
-    /// `EXECUTE` and `EXECUTE IMMEDIATE`: what it does is what the prepared text does.
+    /// `EXECUTE` and `EXECUTE IMMEDIATE`: has the effects of the prepared text.
     SQL_EXECUTE = 29,
     /// `CALL` of a procedure.
     CALL = 30,
-    /// Calls a function that is none of the server's own.
+    /// Calls a function that is not built in.
     UNKNOWN_FUNCTION = 31,
-    /// Mentions the last inserted id, by function or variable.
+    /// Mentions the last insert id, by function or variable.
     LAST_INSERT_ID = 32,
     /// Calls `ROW_COUNT`.
     ROW_COUNT = 33,
@@ -93,15 +93,15 @@ effects! {
     FOUND_ROWS = 34,
     /// `SQL_CALC_FOUND_ROWS`.
     CALC_FOUND_ROWS = 35,
-    /// Asks for warnings and errors of the statement before it, or for their number.
+    /// Queries warnings and errors of the previous statement, or their number.
     SHOW_WARNINGS = 36,
     /// `GET DIAGNOSTICS`.
     DIAGNOSTICS = 37,
     /// `KILL`.
     KILL = 38,
-    /// Asks for the number of its connection.
+    /// Queries the number of its connection.
     CONNECTION_ID = 39,
-    /// `LOAD DATA LOCAL`, `LOAD XML LOCAL`: the server asks the client for a file.
+    /// `LOAD DATA LOCAL`, `LOAD XML LOCAL`: the server requests a file from the client.
     LOCAL_INFILE = 40,
     /// `SET ROLE`.
     ROLE = 41,
@@ -111,36 +111,36 @@ effects! {
     SEQUENCE = 43,
     /// Takes the next value of a sequence.
     SEQUENCE_NEXT = 44,
-    /// Changes what exists, or who may use it; commits.
+    /// Changes objects or privileges; commits.
     DDL = 45,
     /// Defines a routine, trigger or event, whose body is not run now.
     ROUTINE = 46,
     /// Changes rows or writes files.
     WRITES = 47,
-    /// Asks for a transaction, or for a session, that may write, or may do so in text that is not
-    /// there.
+    /// Requests a transaction or session that may write, or may do so in code that is not in the
+    /// text.
     READ_WRITE = 48,
-    /// Uses a table, view or procedure: warnings of earlier statements are gone, and triggers may
-    /// run.
+    /// Uses a table, view or procedure: warnings of earlier statements are cleared, and triggers
+    /// may run.
     TABLES = 49,
-    /// A statement of administration or replication, which leaves nothing in its session.
+    /// An administration or replication statement, which leaves no state in its session.
     ADMIN = 50,
     /// More than one statement.
     MULTI = 51,
-    /// The text, or a part that matters, was not understood: anything may happen.
+    /// The text, or a relevant part of it, was not understood: any effect is possible.
     UNPARSED = 52,
-    /// Calls `GET_LOCK` more than once, or for each of several rows: how many locks there are then
-    /// is not known.
+    /// Calls `GET_LOCK` more than once, or for each of several rows: the resulting number of locks
+    /// is unknown.
     GET_LOCKS = 53,
-    /// Sets a variable of the session by `@@name` without a scope, of which `MariaDB`'s trackers do
-    /// not tell.
+    /// Sets a variable of the session by `@@name` without a scope, which `MariaDB`'s trackers do
+    /// not report.
     SET_UNTOLD = 54,
-    /// `XA COMMIT`, `XA ROLLBACK`. Of a session without autocommit they end no transaction but
-    /// their own.
+    /// `XA COMMIT`, `XA ROLLBACK`. In a session without autocommit they end only their own
+    /// transaction.
     XA_END = 55,
-    /// Inserts rows into a table, which may give them numbers: `INSERT`, `REPLACE`, `LOAD`.
+    /// Inserts rows into a table, which may generate ids: `INSERT`, `REPLACE`, `LOAD`.
     INSERTS = 56,
-    /// Inserts rows, and the reply does not say which number was given: `LOAD`.
+    /// Inserts rows whose generated id the reply does not contain: `LOAD`.
     LOADS = 57,
 }
 
@@ -148,8 +148,8 @@ impl MysqlEffects {
     /// No effects.
     pub const NONE: MysqlEffects = MysqlEffects(0);
 
-    /// Effects of code that is not in the text, or that was not understood: whatever a session can
-    /// keep, it may keep afterwards, and only the server's trackers tell of some of it.
+    /// Effects of code that is not in the text, or that was not understood: any session state may
+    /// be left, and only the server's trackers report some of it.
     pub const UNKNOWN: MysqlEffects = MysqlEffects(
         MysqlEffects::CALL.0
             | MysqlEffects::UNKNOWN_FUNCTION.0
@@ -158,31 +158,31 @@ impl MysqlEffects {
             | MysqlEffects::UNPARSED.0,
     );
 
-    /// The bits as a number, for a table.
+    /// Returns the bits as a number, for a table.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Returns whether all of `other` are in it.
+    /// Returns whether it contains all of `other`.
     #[must_use]
     pub const fn contains(self, other: MysqlEffects) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Returns whether any of `other` are in it.
+    /// Returns whether it contains any of `other`.
     #[must_use]
     pub const fn intersects(self, other: MysqlEffects) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Returns whether there is none.
+    /// Returns whether it is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Both.
+    /// Returns the union.
     #[must_use]
     pub const fn with(self, other: MysqlEffects) -> MysqlEffects {
         MysqlEffects(self.0 | other.0)

@@ -1,12 +1,12 @@
-//! The words of SQL that decide something here, and the functions that are known to be harmless.
+//! SQL keywords that are relevant here, and functions that are known to be harmless.
 
 use std::sync::LazyLock;
 
-/// Makes the enum of words and the list of them.
+/// Defines the enum of words and their list.
 macro_rules! keywords {
     ($($variant:ident = $text:literal,)*) => {
-        /// A word that means something to the scan. `Reserved` is a word that can never be a
-        /// function's name, `Name` is everything else.
+        /// A word with a meaning for the scan. `Reserved` is a word that can never be a function's
+        /// name, `Name` is any other.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub(super) enum Word {
             Name,
@@ -62,8 +62,8 @@ keywords! {
 }
 
 impl Word {
-    /// Returns whether an opening parenthesis behind the word never makes a function call of it. Of
-    /// the words that can also name a function, `IF` and `LEFT`, the list of functions says more.
+    /// Returns whether an opening parenthesis after the word never makes it a function call. For
+    /// `IF` and `LEFT`, which can also name a function, the list of functions has the effect.
     pub(super) fn never_a_function(self) -> bool {
         matches!(
             self,
@@ -109,7 +109,7 @@ impl Word {
         )
     }
 
-    /// Returns whether a statement within a block begins with the word.
+    /// Returns whether the word begins a statement within a block.
     pub(super) fn begins_inner(self) -> bool {
         matches!(
             self,
@@ -154,8 +154,8 @@ impl Word {
     }
 }
 
-/// Words that a parenthesis may follow without a call: reserved words of either server, and types.
-/// A word that is missing here only makes a call of what is none.
+/// Words that may precede a parenthesis without a call: reserved words of either server, and types.
+/// A missing word only causes a false call.
 #[rustfmt::skip]
 const RESERVED: &[&str] = &[
     "against", "any", "asc", "between", "bigint", "bit", "blob", "columns", "constraint", "cross",
@@ -184,11 +184,11 @@ pub(super) enum MysqlFunctionEffect {
     ConnectionId,
     SequenceNext,
     SequenceLast,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
-/// Functions that have to do with the session.
+/// Functions that affect the session.
 const SESSION_CALLS: &[(&str, MysqlFunctionEffect)] = &[
     ("get_lock", MysqlFunctionEffect::GetLock),
     ("release_lock", MysqlFunctionEffect::ReleaseLock),
@@ -201,7 +201,7 @@ const SESSION_CALLS: &[(&str, MysqlFunctionEffect)] = &[
     ("lastval", MysqlFunctionEffect::SequenceLast),
 ];
 
-/// Functions whose names are no functions' when there is a space before the parenthesis, unless
+/// Functions whose names are not function names if a space precedes the parenthesis, unless
 /// `IGNORE_SPACE` is set. Source: the manuals, "Function Name Parsing and Resolution".
 #[rustfmt::skip]
 const NO_SPACE: &[&str] = &[
@@ -219,7 +219,7 @@ pub(super) struct KnownWord {
     pub word: Word,
     /// Effect of a call.
     pub call: MysqlFunctionEffect,
-    /// True if a space before the parenthesis makes another function of it.
+    /// True if it is not this function with a space before the parenthesis.
     pub no_space: bool,
 }
 
@@ -229,14 +229,14 @@ impl KnownWord {
     }
 }
 
-/// A word that is nobody's.
+/// An unknown word.
 const UNKNOWN: KnownWord = KnownWord::new(b"");
 
-/// Slots of the table: a power of two, about three times as many as there are words.
+/// Slots of the table: a power of two, about three times the number of words.
 const SLOTS: usize = 2048;
 
-/// Returns what is known of `text`, in whatever case it is written. Every word of every text comes
-/// through here, so it is one look into a hash table.
+/// Returns the properties of `text`, in any case. Every word of every text is looked up here, so it
+/// is a single access to a hash table.
 pub(super) fn known(text: &[u8]) -> KnownWord {
     let mut slot = slot(text);
     while let Some(Some(known)) = TABLE.get(slot) {
@@ -248,12 +248,12 @@ pub(super) fn known(text: &[u8]) -> KnownWord {
     UNKNOWN
 }
 
-/// Returns which word of the grammar `text` is.
+/// Returns the keyword of `text`.
 pub(super) fn word(text: &[u8]) -> Word {
     known(text).word
 }
 
-/// Returns where a word is looked for first; the same for both cases of a letter.
+/// Returns the first slot to search; the same for both cases of a letter.
 fn slot(text: &[u8]) -> usize {
     let at = |index: usize| usize::from(text.get(index).copied().unwrap_or(0) | 0x20);
     let length = text.len();
@@ -281,7 +281,7 @@ static TABLE: LazyLock<Vec<Option<KnownWord>>> = LazyLock::new(|| {
     table
 });
 
-/// Changes the entry of a word, which is made when there is none.
+/// Changes the entry of a word, which is created if there is none.
 fn enter(table: &mut [Option<KnownWord>], text: &'static str, change: impl FnOnce(&mut KnownWord)) {
     let text = text.as_bytes();
     let mut at = slot(text);
@@ -293,15 +293,15 @@ fn enter(table: &mut [Option<KnownWord>], text: &'static str, change: impl FnOnc
     }
 }
 
-/// Returns whether a value of this variable of the session can be given to another connection, so
-/// that the session goes on there. `lower` is the name in lower case.
+/// Returns whether the value of this session variable can be set at another connection, so that the
+/// session can continue there. `lower` is the name in lower case.
 #[must_use]
 pub fn is_replayable_variable(lower: &[u8]) -> bool {
     let prefixes: [&[u8]; 5] = [b"gtid_", b"debug", b"session_track_", b"pseudo_", b"ndb_"];
     !prefixes.iter().any(|prefix| lower.starts_with(prefix)) && !FIXED.contains(&lower)
 }
 
-/// Variables that belong to one connection, or to its next statement, or follow from others.
+/// Variables that belong to one connection, or to its next statement, or are derived from others.
 const FIXED: &[&[u8]] = &[
     b"character_set_database",
     b"collation_database",

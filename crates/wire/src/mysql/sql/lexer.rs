@@ -1,8 +1,8 @@
-//! Cuts a text of SQL into tokens, as the servers' own scanners do, and never further.
+//! Splits an SQL text into tokens like the servers' own scanners, and never reads further.
 //!
-//! No token is decoded here and nothing is allocated. Where a text has two readings, or no end, it
-//! counts as broken: the caller then claims nothing about it. Source: `sql/sql_lex.cc` of either
-//! server says what its scanner accepts.
+//! No token is decoded here and nothing is allocated. An ambiguous or unterminated text counts as
+//! broken: the caller then assumes nothing about it. Source: `sql/sql_lex.cc` of either server
+//! defines what its scanner accepts.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/comments.html>
@@ -10,12 +10,12 @@
 
 use super::mode::{CharsetClass, SqlMode};
 
-/// Kind of a token; its text is a range of the whole.
+/// Kind of a token; its text is a range of the input.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum MysqlTokenKind {
-    /// An identifier or key word without quotes.
+    /// An unquoted identifier or keyword.
     Word,
-    /// An identifier in quotes, which are part of its range.
+    /// A quoted identifier; the quotes are part of its range.
     Name,
     /// A string, with its quotes; also `N'…'`.
     Text,
@@ -33,7 +33,7 @@ pub(super) enum MysqlTokenKind {
     Mark(u8),
 }
 
-/// A token and where it stands in the text.
+/// A token with its range in the text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct MysqlToken {
     pub kind: MysqlTokenKind,
@@ -64,22 +64,23 @@ pub(super) enum CommentReading {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum VersionedCode {
     Outside,
-    /// In one that every server runs.
+    /// Inside one that every server runs.
     Always,
-    /// In one that some servers run: for the others it ends here, and it has to for these too.
+    /// Inside one that some servers run: for the others it ends at this position, and it must end
+    /// there for these as well.
     Until(usize),
 }
 
-/// Versions that comments of the text depend on.
+/// Versions on which comments of the text depend.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum VersionConditions {
     None,
     One(u32),
-    /// Then there are servers that run some of them and not the others.
+    /// Several versions: some servers run some of the comments and not the others.
     Several,
 }
 
-/// Goes over a text once, from its beginning to its end.
+/// Scans a text once, from its beginning to its end.
 #[derive(Clone, Debug)]
 pub(super) struct MysqlLexer<'a> {
     text: &'a [u8],
@@ -89,15 +90,16 @@ pub(super) struct MysqlLexer<'a> {
     code: VersionedCode,
     conditions: VersionConditions,
     after_dot: bool,
-    /// End of the last word: a dot that follows directly belongs to a name.
+    /// End of the last word: a dot directly after it belongs to a name.
     word_end: usize,
     broken: bool,
 }
 
-/// Marker of a comment for `MariaDB` alone, as a version that none has.
+/// Marker of a comment for `MariaDB` alone, as a version that no server has.
 const MARIADB_ONLY: u32 = u32::MAX;
 
-/// Versions below are run by every server that is supported: `MySQL` since 5.7, `MariaDB` always.
+/// Minimum version: comments for lower ones are run by every supported server, `MySQL` since 5.7
+/// and `MariaDB` always.
 const VERSION_MIN: u32 = 50_700;
 
 impl<'a> MysqlLexer<'a> {
@@ -116,8 +118,7 @@ impl<'a> MysqlLexer<'a> {
         }
     }
 
-    /// Returns whether something was met that has no end, or two readings. There are no tokens
-    /// after it.
+    /// Returns whether an unterminated or ambiguous part was found. There are no tokens after it.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
@@ -148,13 +149,13 @@ impl<'a> MysqlLexer<'a> {
         None
     }
 
-    /// Passes white space and comments, and the edges of comments that are code.
+    /// Skips whitespace and comments, and the delimiters of comments that are code.
     fn skip_blank(&mut self) {
         loop {
             match (self.byte(0), self.byte(1)) {
                 (b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c, _) => self.at += 1,
                 (b'#', _) => self.skip_line(),
-                // Two minus signs alone are two minus signs.
+                // Without whitespace after them they are two minus signs.
                 (b'-', b'-') if self.byte(2) <= b' ' || self.byte(2) == 0x7f => self.skip_line(),
                 (b'/', b'*') => self.open_comment(),
                 (b'*', b'/') if self.code != VersionedCode::Outside => self.close_code(),
@@ -163,7 +164,7 @@ impl<'a> MysqlLexer<'a> {
         }
     }
 
-    /// Passes a comment to the end of its line. A zero byte ends it for the server.
+    /// Skips a comment to the end of its line. For the server a zero byte ends it.
     fn skip_line(&mut self) {
         let rest = self.rest();
         let line = rest.iter().position(|byte| matches!(byte, b'\n' | 0)).unwrap_or(rest.len());
@@ -174,7 +175,7 @@ impl<'a> MysqlLexer<'a> {
         self.at += line;
     }
 
-    /// `/*`: a comment, or code.
+    /// Handles `/*`: a comment, or code.
     fn open_comment(&mut self) {
         let (head, mariadb) = match (self.byte(2), self.byte(3)) {
             (b'!', _) => (3, false),
@@ -212,7 +213,7 @@ impl<'a> MysqlLexer<'a> {
         })
     }
 
-    /// Code inside code ends in ways that differ.
+    /// Enters executed code. Nested code ends in different ways at different servers.
     fn enter(&mut self, bytes: usize, code: VersionedCode) {
         if self.code != VersionedCode::Outside {
             self.fail();
@@ -222,7 +223,7 @@ impl<'a> MysqlLexer<'a> {
         self.code = code;
     }
 
-    /// Code for some servers, a comment for the others.
+    /// Enters code for some servers that is a comment for others.
     fn conditional(&mut self, bytes: usize, version: u32) {
         self.conditions = match self.conditions {
             VersionConditions::None => VersionConditions::One(version),
@@ -239,8 +240,8 @@ impl<'a> MysqlLexer<'a> {
         }
     }
 
-    /// Returns where this comment ends for a server that does not run it. It may have comments
-    /// inside, but these have none.
+    /// Returns the end of this comment for a server that does not run it. It may contain comments,
+    /// but these may not.
     fn end_when_skipped(&self) -> Option<usize> {
         let mut at = self.at + 2;
         loop {
@@ -264,7 +265,7 @@ impl<'a> MysqlLexer<'a> {
         self.code = VersionedCode::Outside;
     }
 
-    /// Passes a comment that is one for everybody, without others inside.
+    /// Skips a comment that is one for every server, without nested ones.
     fn skip_comment(&mut self) {
         let hint = self.byte(2) == b'+';
         let rest = self.rest().get(2..).unwrap_or_default();
@@ -273,7 +274,7 @@ impl<'a> MysqlLexer<'a> {
             return;
         };
         let inside = rest.get(..length).unwrap_or_default();
-        // Within the quotes of an optimizer's hint the end of a comment is not one.
+        // Within the quotes of an optimizer hint, the end of a comment does not count.
         if hint && inside.iter().any(|byte| matches!(byte, b'\'' | b'"' | b'`')) {
             self.fail();
             return;
@@ -285,8 +286,8 @@ impl<'a> MysqlLexer<'a> {
         Some(MysqlToken { kind, start, end: self.at })
     }
 
-    /// Passes what stands between quotes, which are doubled inside. With `escapes` a backslash
-    /// takes the meaning from what follows it.
+    /// Skips quoted text, in which quotes are doubled. With `escapes` a backslash removes the
+    /// meaning of the next character.
     fn quoted(&mut self, escapes: bool) -> bool {
         let quote = self.byte(0);
         self.at += 1;
@@ -323,7 +324,7 @@ impl<'a> MysqlLexer<'a> {
         }
     }
 
-    /// `@name`, `@@name`.
+    /// Scans `@name` and `@@name`.
     fn variable(&mut self, start: usize) -> Option<MysqlToken> {
         self.at += 1;
         let system = self.byte(0) == b'@';
@@ -354,7 +355,7 @@ impl<'a> MysqlLexer<'a> {
         self.token(if system { MysqlTokenKind::System } else { MysqlTokenKind::User }, start)
     }
 
-    /// A number, or a word that begins with a digit.
+    /// Scans a number, or a word that begins with a digit.
     fn numeric(&mut self, start: usize) -> Option<MysqlToken> {
         while self.byte(0).is_ascii_digit() {
             self.at += 1;
@@ -387,7 +388,7 @@ impl<'a> MysqlLexer<'a> {
         self.token(MysqlTokenKind::Number, start)
     }
 
-    /// Passes `e5`, `E+5`, and says whether it was there. Letters may follow directly.
+    /// Skips `e5` or `E+5`, and returns whether there was one. Letters may follow directly.
     fn exponent(&mut self) -> bool {
         if !matches!(self.byte(0), b'e' | b'E') {
             return false;
@@ -403,7 +404,7 @@ impl<'a> MysqlLexer<'a> {
         true
     }
 
-    /// A word, or a string with a letter before it.
+    /// Scans a word, or a string with a prefix letter.
     fn word(&mut self, start: usize) -> Option<MysqlToken> {
         if self.at == start && self.byte(1) == b'\'' {
             match self.byte(0) {
@@ -441,10 +442,10 @@ impl<'a> MysqlLexer<'a> {
 
     fn read(&mut self, start: usize) -> Option<MysqlToken> {
         match self.byte(0) {
-            // A text with a zero byte outside of strings ends there for some, and not for others;
-            // brackets are quotes for `sql_mode=MSSQL`, and nothing else otherwise.
+            // A text with a zero byte outside of strings ends there for some servers only; brackets
+            // are quotes for `sql_mode=MSSQL`, and invalid otherwise.
             0 | b'[' => self.fail(),
-            // What follows is read by a new scanner, which is not inside this comment.
+            // The following statement is read by a new scanner, which is not inside this comment.
             b';' if self.code != VersionedCode::Outside => self.fail(),
             b'\'' => self.string(start, MysqlTokenKind::Text),
             b'"' => self.double_quoted(start),

@@ -1,35 +1,36 @@
-//! Properties of a session that are needed to read its texts.
+//! Properties of a session that determine how its texts are parsed.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/sql-mode.html>
 
-/// The settings that decide where a string, a name and a text end.
+/// Settings that determine the end of strings, names and texts.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct SqlMode {
-    /// `ANSI_QUOTES`: double quotes are around names, not strings.
+    /// `ANSI_QUOTES`: double quotes enclose names, not strings.
     pub ansi_quotes: bool,
-    /// `NO_BACKSLASH_ESCAPES`: a backslash in a string is a backslash.
+    /// `NO_BACKSLASH_ESCAPES`: a backslash in a string is an ordinary character.
     pub no_backslash_escapes: bool,
     /// Class of the character set of the client's texts.
     pub charset: CharsetClass,
 }
 
-/// Character sets by what they mean for the reader.
+/// Character sets by their effect on parsing.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum CharsetClass {
     /// `utf8mb3`, `utf8mb4`: letters beyond ASCII are part of names.
     #[default]
     Utf8,
-    /// Others in which every byte of ASCII is that letter. What the other bytes are, a space or a
-    /// letter, is not known here: a text that has them outside of quotes is not understood.
+    /// Others in which every ASCII byte is that character. The other bytes may be spaces or
+    /// letters: a text with them outside of quotes is not understood.
     AsciiSafe,
-    /// Character sets with letters whose second byte is one of ASCII, like the backslash (`gbk`,
-    /// `sjis`, `big5`, `cp932`, `gb18030`): a text beyond ASCII is not understood.
+    /// Character sets whose characters may contain an ASCII byte such as a backslash as their
+    /// second byte (`gbk`, `sjis`, `big5`, `cp932`, `gb18030`): a text beyond ASCII is not
+    /// understood.
     Unsafe,
 }
 
 impl SqlMode {
-    /// From the values of `sql_mode` and `character_set_client`.
+    /// Creates the mode from the values of `sql_mode` and `character_set_client`.
     #[must_use]
     pub fn of(sql_mode: &[u8], character_set_client: &[u8]) -> SqlMode {
         let has = |names: &[&str]| {
@@ -45,12 +46,12 @@ impl SqlMode {
     }
 }
 
-/// The mode itself, and those that contain it.
+/// The mode itself, and modes that include it.
 const WITH_ANSI_QUOTES: [&str; 7] =
     ["ANSI_QUOTES", "ANSI", "DB2", "MAXDB", "MSSQL", "ORACLE", "POSTGRESQL"];
 
 impl CharsetClass {
-    /// The kind of the character set of this name.
+    /// Returns the class of the character set of this name.
     #[must_use]
     pub fn of(name: &[u8]) -> CharsetClass {
         match name.to_ascii_lowercase().as_slice() {
@@ -60,9 +61,9 @@ impl CharsetClass {
         }
     }
 
-    /// The kind of the character set that the collation with this number belongs to. Numbers are
-    /// those of `information_schema.collations`; `MariaDB` adds 1,024 for those without padding
-    /// and has blocks of its own above 2,048.
+    /// Returns the class of the character set of the collation with this number. Numbers are those
+    /// of `information_schema.collations`; `MariaDB` adds 1,024 for those without padding and has
+    /// blocks of its own above 2,048.
     #[must_use]
     pub fn of_collation(number: u16) -> CharsetClass {
         match number {

@@ -1,30 +1,32 @@
-//! Prohibited functions, tables and statements for readers and sandboxes, by their names.
+//! Functions, tables and statements that are prohibited for read-only clients and sandboxes, by
+//! their names.
 //!
-//! A read-only transaction of `MySQL` and `MariaDB` stops what changes tables (`Cannot execute
-//! statement in a READ ONLY transaction`), and neither what locks them nor what is about the server
-//! (<https://dev.mysql.com/doc/refman/8.4/en/commit.html>); a procedure ends it and begins another
-//! one. Passwords' hashes are shown to everybody who asks for his own
+//! A read-only transaction of `MySQL` and `MariaDB` prevents changes of tables (`Cannot execute
+//! statement in a READ ONLY transaction`), but neither locks of tables nor statements about the
+//! server (<https://dev.mysql.com/doc/refman/8.4/en/commit.html>); a procedure can end it and begin
+//! another one. Every user can display the hash of its own password
 //! (<https://mariadb.com/docs/server/reference/sql-statements/administrative-sql-statements/show/show-grants>).
-//! Code of the database that is called is not seen here: what it may do rests on the rights of the
+//! Called code of the database is not visible here: its effects are limited only by the rights of
+//! the role.
 //! role.
 
 use super::keywords::{self, Word};
 use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};
 use super::verbs::peek;
 
-/// Longest name that is compared.
+/// Maximum length of a compared name.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Databases of the server that have passwords' hashes, and statements of others, in them.
+/// System databases that contain password hashes, or statements of other clients.
 const SYSTEM_SCHEMAS: &[&[u8]] = &[b"mysql", b"performance_schema", b"sys"];
 
-/// Tables of `mysql` without such things, which clients ask for: of time zones, and of `HELP`.
+/// Tables of `mysql` without such data, which clients use: those of time zones, and of `HELP`.
 const HARMLESS_TABLES: &[&[u8]] = &[b"time_zone", b"help_"];
 
-/// Beginnings of names of `sys` that show statements of others, with or without `x$`.
+/// Prefixes of names in `sys` that show statements of other clients, with or without `x$`.
 const TELLTALE_VIEWS: &[&[u8]] = &[b"processlist", b"session", b"statement", b"innodb_lock"];
 
-/// A name in lower case and without its quotes, as far as it is compared.
+/// A name in lower case and without quotes, as far as it is compared.
 struct LowerName {
     bytes: [u8; NAME_BYTES_MAX],
     length: usize,
@@ -53,19 +55,21 @@ impl LowerName {
     }
 }
 
-/// The next name or word.
+/// Returns the next name or word.
 fn next(lexer: &mut MysqlLexer<'_>) -> LowerName {
     let text = lexer.text();
     LowerName::of(lexer.next().as_ref(), text)
 }
 
-/// A statement that is not for readers, by its first word and what follows.
+/// Returns a statement that is prohibited for read-only clients, by its first word and the
+/// following ones.
 pub(super) fn statement(word: Word, lexer: &MysqlLexer<'_>) -> Option<&'static str> {
     let mut ahead = lexer.clone();
     match word {
         Word::Call => Some("CALL"),
         Word::Lock => Some("LOCK TABLES"),
-        // It keeps others from altering the table until it is closed, in no transaction.
+        // It prevents changes of the table by others until it is closed, outside of any
+        // transaction.
         Word::Handler => Some("HANDLER"),
         Word::Backup => Some("BACKUP"),
         Word::Analyze => match next(&mut ahead).bytes() {
@@ -93,7 +97,7 @@ pub(super) fn statement(word: Word, lexer: &MysqlLexer<'_>) -> Option<&'static s
     }
 }
 
-/// A function that is called and is not for readers.
+/// Returns a called function that is prohibited for read-only clients.
 pub(super) fn call(name: &MysqlToken, text: &[u8]) -> Option<&'static str> {
     match LowerName::of(Some(name), text).bytes() {
         b"get_lock" => Some("GET_LOCK"),
@@ -110,7 +114,7 @@ pub(super) fn call(name: &MysqlToken, text: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Rows that are locked for others although they are only read; `lexer` is behind `word`.
+/// Returns a clause that locks rows although they are only read; `lexer` is after `word`.
 pub(super) fn locks_rows(word: Word, lexer: &MysqlLexer<'_>) -> Option<&'static str> {
     let mut ahead = lexer.clone();
     match word {
@@ -127,13 +131,13 @@ pub(super) fn locks_rows(word: Word, lexer: &MysqlLexer<'_>) -> Option<&'static 
 /// Position of a token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TokenPlace {
-    /// Behind a dot, where every word is a name.
+    /// After a dot, where every word is a name.
     pub behind_dot: bool,
-    /// In the body of a routine, which runs when nobody looks.
+    /// In the body of a routine, which runs later, unobserved.
     pub in_body: bool,
 }
 
-/// A token, wherever it stands, with which a text shows what is not for sandboxes.
+/// Returns the reason if a token, at any position, shows a use that is prohibited for sandboxes.
 pub(super) fn token(
     token: &MysqlToken,
     place: TokenPlace,
@@ -175,7 +179,7 @@ fn loads_file(mut lexer: MysqlLexer<'_>) -> bool {
     }
 }
 
-/// A name of a table or a column.
+/// Checks a name of a table or a column.
 fn name(name: &[u8], place: TokenPlace, lexer: &MysqlLexer<'_>) -> Option<&'static str> {
     match name {
         b"processlist" => return Some("processlist"),
@@ -202,7 +206,7 @@ fn name(name: &[u8], place: TokenPlace, lexer: &MysqlLexer<'_>) -> Option<&'stat
     }
 }
 
-/// `SHOW …` of what is not for sandboxes.
+/// Checks `SHOW …` for data that is prohibited for sandboxes.
 fn show(lexer: &MysqlLexer<'_>) -> Option<&'static str> {
     let mut ahead = lexer.clone();
     let [first, second] = [next(&mut ahead), next(&mut ahead)];
@@ -222,7 +226,7 @@ fn show(lexer: &MysqlLexer<'_>) -> Option<&'static str> {
     }
 }
 
-/// Returns true for a database that has passwords' hashes, or statements of others, in it.
+/// Returns true for a database that contains password hashes, or statements of other clients.
 #[must_use]
 pub fn is_system_schema(name: &[u8]) -> bool {
     SYSTEM_SCHEMAS.iter().any(|it| it.eq_ignore_ascii_case(name))

@@ -1,4 +1,4 @@
-//! Texts that are one question, which a pooler can answer itself.
+//! Texts that consist of one query that a pooler can answer itself.
 
 use super::details::{self, MysqlTokenReader};
 use super::keywords::{self, MysqlFunctionEffect, Word};
@@ -7,7 +7,7 @@ use super::mode::SqlMode;
 use super::set;
 use super::{QuestionTopic, RowLimit, SessionQuestion, verbs};
 
-/// Tokens of the longest question; what is longer is none.
+/// Maximum tokens of such a query.
 const TOKENS_MAX: usize = 16;
 
 pub(super) fn question(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
@@ -29,7 +29,7 @@ pub(super) fn question(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
     reader.lexer.next().is_none().then_some(question)
 }
 
-/// Returns whether a text is nothing but `SELECT GET_LOCK(…)`, whatever is in the parentheses.
+/// Returns whether a text consists of `SELECT GET_LOCK(…)`, with any arguments.
 pub(super) fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
     let lexer = MysqlLexer::new(text, mode, CommentReading::Code);
     let mut all = lexer.clone();
@@ -66,7 +66,7 @@ pub(super) fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
     reader.lexer.next().is_none()
 }
 
-/// `SHOW WARNINGS LIMIT 1`, `SHOW COUNT(*) ERRORS`
+/// Parses `SHOW WARNINGS LIMIT 1`, `SHOW COUNT(*) ERRORS`.
 fn show(reader: &mut MysqlTokenReader<'_>) -> Option<SessionQuestion> {
     if reader.eat(Word::Count) {
         let is_call = reader.eat_mark(b'(') && reader.eat_mark(b'*') && reader.eat_mark(b')');
@@ -90,7 +90,7 @@ fn show(reader: &mut MysqlTokenReader<'_>) -> Option<SessionQuestion> {
     Some(SessionQuestion { what, column: String::new() })
 }
 
-/// `LIMIT count`, `LIMIT offset, count`, `LIMIT count OFFSET offset`
+/// Parses `LIMIT count`, `LIMIT offset, count`, `LIMIT count OFFSET offset`.
 fn limit(reader: &mut MysqlTokenReader<'_>) -> Option<RowLimit> {
     let first = number(reader)?;
     if reader.eat_mark(b',') {
@@ -111,7 +111,7 @@ fn number(reader: &mut MysqlTokenReader<'_>) -> Option<u64> {
     std::str::from_utf8(token.text(reader.lexer.text())).ok()?.parse().ok()
 }
 
-/// `SELECT ROW_COUNT() AS a`, `SELECT @@session.warning_count`
+/// Parses `SELECT ROW_COUNT() AS a`, `SELECT @@session.warning_count`.
 fn select(reader: &mut MysqlTokenReader<'_>) -> Option<SessionQuestion> {
     let text = reader.lexer.text();
     let first = reader.lexer.next()?;
@@ -152,7 +152,7 @@ fn select(reader: &mut MysqlTokenReader<'_>) -> Option<SessionQuestion> {
     Some(SessionQuestion { what, column })
 }
 
-/// `AS name`, `name`, or nothing; `None` when it cannot be read.
+/// Parses `AS name`, `name`, or nothing; `None` if it is malformed.
 fn alias(reader: &mut MysqlTokenReader<'_>) -> Option<Option<String>> {
     let has_as = reader.eat(Word::As);
     let mut ahead = reader.lexer.clone();
@@ -160,7 +160,7 @@ fn alias(reader: &mut MysqlTokenReader<'_>) -> Option<Option<String>> {
         return (!has_as).then_some(None);
     };
     let name = match token.kind {
-        // Without `AS` a word may be one of the grammar.
+        // Without `AS` a word may be a keyword.
         MysqlTokenKind::Word
             if !has_as && keywords::word(token.text(ahead.text())) != Word::Name =>
         {

@@ -1,13 +1,13 @@
-//! Names of variables, and names written so that they are read back as what they are.
+//! Names of variables, and quoting of names.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/string-literals.html>
 
-/// Longest name of a variable that is kept, in bytes.
+/// Maximum length of a variable's name, in bytes.
 const VARIABLE_NAME_BYTES_MAX: usize = 64;
 
-/// Appends `name` as an identifier, in backticks. Beyond ASCII it is read in the character set of
-/// the session, which the caller has to know.
+/// Appends `name` as an identifier, in backticks. Beyond ASCII it is interpreted in the character
+/// set of the session, which the caller has to know.
 pub(super) fn quote_identifier(out: &mut Vec<u8>, name: &[u8]) {
     out.push(b'`');
     for byte in name {
@@ -19,7 +19,7 @@ pub(super) fn quote_identifier(out: &mut Vec<u8>, name: &[u8]) {
     out.push(b'`');
 }
 
-/// Returns whether `name` can be that of a variable of the server: `[A-Za-z_][A-Za-z0-9_]*`, and
+/// Returns whether `name` is a possible name of a server variable: `[A-Za-z_][A-Za-z0-9_]*`, and
 /// not longer than [`VARIABLE_NAME_BYTES_MAX`].
 pub(super) fn is_variable_name(name: &[u8]) -> bool {
     name.len() <= VARIABLE_NAME_BYTES_MAX

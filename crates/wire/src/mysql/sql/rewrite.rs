@@ -6,12 +6,12 @@ use super::mode::SqlMode;
 use super::quote::quote_identifier;
 use super::set;
 
-/// Place where a text asks for the number of its connection.
+/// Position at which a text queries the number of its connection.
 #[derive(Clone, Copy, Debug)]
 struct ConnectionIdQuestion {
     start: usize,
     end: usize,
-    /// True if it is a column of the result without a name of its own.
+    /// True if it is a column of the result without an explicit name.
     is_column: bool,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn connection_id(text: &[u8], mode: SqlMode, id: u32, out: &mut Vec<u
     while let Some(token) = lexer.next() {
         if let Some(question) = place.question(&token, &lexer) {
             out.extend_from_slice(text.get(copied..question.start).unwrap_or_default());
-            // In parentheses it cannot grow together with a word or a minus sign beside it.
+            // In parentheses it cannot merge with an adjacent word or minus sign.
             out.extend_from_slice(format!("({id})").as_bytes());
             let expression = text.get(question.start..question.end).unwrap_or_default();
             if question.is_column && expression.is_ascii() {
@@ -43,12 +43,12 @@ pub(super) fn connection_id(text: &[u8], mode: SqlMode, id: u32, out: &mut Vec<u
     true
 }
 
-/// State of the rewrite after the tokens read so far.
+/// State of the rewrite after the tokens processed so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct RewritePosition {
     /// True if the statement has begun.
     begun: bool,
-    /// True if what it asks is stored, not asked now: a view, a routine, the default of a column.
+    /// True if the query is stored, not run now: in a view, a routine, the default of a column.
     stores: bool,
     depth: usize,
     /// True if a column of the result may begin here.
@@ -66,7 +66,7 @@ impl RewritePosition {
         };
         match token.kind {
             MysqlTokenKind::Mark(b';') => {
-                // A routine goes on behind a semicolon, and nobody knows until where.
+                // A routine continues after a semicolon, and its end is unknown.
                 *self = RewritePosition { stores: self.stores, ..RewritePosition::default() };
                 return;
             }
@@ -88,7 +88,7 @@ impl RewritePosition {
         self.after_dot = token.is_mark(b'.');
     }
 
-    /// The question that begins with `token`.
+    /// Returns the query that begins with `token`.
     fn question(&self, token: &MysqlToken, lexer: &MysqlLexer<'_>) -> Option<ConnectionIdQuestion> {
         if self.stores || self.after_dot {
             return None;

@@ -1,7 +1,7 @@
-//! Finds where the body of a routine, trigger or event ends: it is stored, not run.
+//! Detects the end of the body of a routine, trigger or event: it is stored, not run.
 //!
-//! What is counted is only what certainly opens a block. So a body may be thought to end too soon,
-//! and the rest of it is taken for statements that run; it is not thought to go on too long.
+//! Only certain beginnings of blocks are counted. So the end of a body may be detected too early,
+//! and its rest is taken for statements that run, but never too late.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/create-procedure.html>
@@ -15,7 +15,7 @@ use super::verbs;
 pub(super) struct RoutineBody {
     depth: usize,
     before: Word,
-    /// True if the token before is one that a block's first word may follow.
+    /// True if the first word of a block may follow the previous token.
     may_begin: bool,
 }
 
@@ -24,7 +24,7 @@ impl RoutineBody {
         RoutineBody { depth: 0, before: Word::Name, may_begin: false }
     }
 
-    /// Takes a token, and what follows it. Says whether the definition is over with it.
+    /// Processes a token; `lexer` is after it. Returns whether the definition ends with it.
     pub(super) fn token(&mut self, token: &MysqlToken, lexer: &MysqlLexer<'_>) -> bool {
         let word = match token.kind {
             MysqlTokenKind::Word => keywords::word(token.text(lexer.text())),
@@ -32,7 +32,7 @@ impl RoutineBody {
         };
         match word {
             Word::Begin if self.may_begin && begins_block(lexer) => self.depth += 1,
-            // Both the statement and the expression; `END CASE` is the end of the former.
+            // The statement and the expression; `END CASE` is the end of the former.
             Word::Case if self.may_begin && self.before != Word::End => self.depth += 1,
             Word::End => {
                 let of = verbs::peek(&mut lexer.clone());
@@ -42,14 +42,14 @@ impl RoutineBody {
             }
             _ => {}
         }
-        // Behind a dot every word is a name.
+        // After a dot every word is a name.
         self.may_begin = !token.is_mark(b'.');
         self.before = word;
         self.depth == 0 && token.is_mark(b';')
     }
 }
 
-/// Returns whether what follows `BEGIN` makes it a block's: elsewhere it may be a name.
+/// Returns whether `BEGIN` starts a block, by the tokens after it: elsewhere it may be a name.
 fn begins_block(lexer: &MysqlLexer<'_>) -> bool {
     let mut ahead = lexer.clone();
     let Some(token) = ahead.next() else { return false };

@@ -1,8 +1,8 @@
-//! Single pass over a text that finds what the text may leave behind.
+//! Single pass over a text that finds its possible lasting effects.
 //!
-//! It knows the order of words where the order matters and nothing else of the grammar. Its rule
-//! is to claim a bit too many rather than one too few. It allocates nothing, looks ahead by a
-//! bounded number of tokens, and looks into a text within the text once.
+//! It knows the order of words where the order matters, but no grammar otherwise. It prefers false
+//! positives to false negatives. It allocates nothing, looks ahead by a bounded number of tokens,
+//! and parses a text within the text once.
 
 use super::effects::MysqlEffects;
 use super::keywords::{self, KnownWord, MysqlFunctionEffect, Word};
@@ -14,7 +14,7 @@ use super::set::{self, AfterTarget};
 use super::verbs;
 use crate::prohibitions::TextProhibitions;
 
-/// Returns what one or two passes found.
+/// Returns the findings of one or two passes.
 pub(super) fn scan(text: &[u8], mode: SqlMode) -> (MysqlEffects, TextProhibitions) {
     within(text, mode, TextDepth::Outer)
 }
@@ -44,10 +44,10 @@ fn within(text: &[u8], mode: SqlMode, depth: TextDepth) -> (MysqlEffects, TextPr
     (effects, prohibitions)
 }
 
-/// A text of which it is not known what it says.
+/// A text whose content is unknown.
 const UNREADABLE: &str = "a text that cannot be read";
 
-/// A text that comes out of a computation.
+/// A text that is the result of an expression.
 const COMPUTED: &str = "preparing a text that is not a literal";
 
 fn pass(
@@ -85,13 +85,13 @@ fn pass(
     (scan.effects, scan.prohibitions, scan.lexer.conditions())
 }
 
-/// Effects that can turn one call in a text into several.
+/// Effects with which one call in a text may become several.
 const REPEATS: MysqlEffects = MysqlEffects::TABLES
     .with(MysqlEffects::UNKNOWN)
     .with(MysqlEffects::WRITES)
     .with(MysqlEffects::SQL_PREPARE);
 
-/// The token before the present one, as far as it matters.
+/// The token before the current one, as far as it matters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum MysqlPreviousToken {
     /// The beginning of a statement.
@@ -102,7 +102,7 @@ pub(super) enum MysqlPreviousToken {
     Other,
 }
 
-/// A name of one or several parts that was just read.
+/// A name of one or several parts that was just processed.
 #[derive(Clone, Copy, Debug)]
 struct MysqlNameChain {
     parts: u8,
@@ -115,13 +115,13 @@ struct MysqlNameChain {
 /// Position in the assignments of a `SET`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum AssignmentState {
-    /// There are none, or no more.
+    /// None, or no more.
     No,
-    /// The next token begins one.
+    /// The next token begins an assignment.
     Target,
     /// Within a value.
     Value,
-    /// The next token begins one of those that end with the statement behind `FOR`.
+    /// The next token begins an assignment that ends with the statement after `FOR`.
     StatementTarget,
     StatementValue,
 }
@@ -135,25 +135,25 @@ struct MysqlScan<'a> {
     prohibitions: TextProhibitions,
     place: TokenPlace,
     depth: usize,
-    /// True if there was a statement before.
+    /// True if there was a previous statement.
     several: bool,
-    /// True if the text so far changes how the rest of it is read.
+    /// True if the text so far changes the parsing mode for the rest.
     reads_differently: bool,
-    /// First word of the present statement, and how many tokens of it were read.
+    /// First word of the current statement, and the number of its tokens so far.
     verb: Word,
     position: usize,
     before: MysqlPreviousToken,
-    /// True if what stands before the dots is `@@`.
+    /// True if `@@` precedes the dots.
     system: bool,
     chain: MysqlNameChain,
     assigning: AssignmentState,
-    /// Kind of object of `CREATE` and its like, once it was read.
+    /// Kind of object of `CREATE` and similar statements, once known.
     object: Word,
     /// True if a name before a parenthesis can be that of a function.
     calls: bool,
-    /// True if the names of `WITH` are not over yet.
+    /// True if the names of `WITH` have not ended yet.
     in_with: bool,
-    /// Body of a routine, which is read past.
+    /// Body of a routine, which is skipped.
     body: Option<RoutineBody>,
 }
 
@@ -212,14 +212,14 @@ impl<'a> MysqlScan<'a> {
         match token.kind {
             MysqlTokenKind::Word | MysqlTokenKind::Name => self.name(token),
             MysqlTokenKind::Mark(b';') => {
-                // Within parentheses too: whatever that is, what follows is looked at.
+                // Within parentheses too: the rest is scanned in any case.
                 self.position = 0;
                 self.depth = 0;
                 return;
             }
             MysqlTokenKind::Mark(b'(') => self.open(token),
             MysqlTokenKind::Mark(b')') => self.depth = self.depth.saturating_sub(1),
-            // What comes before this dot is no plain name.
+            // The name before this dot is not a plain one.
             MysqlTokenKind::Mark(b'.') if !matches!(self.before, MysqlPreviousToken::Word(_)) => {
                 self.chain.parts = 2
             }
@@ -247,8 +247,8 @@ impl<'a> MysqlScan<'a> {
         self.begin(word, &self.lexer.clone());
     }
 
-    /// The first word of a statement, or of one behind `EXPLAIN` or `SET STATEMENT`, and what
-    /// follows it.
+    /// Handles the first word of a statement, or of one after `EXPLAIN` or `SET STATEMENT`, with
+    /// the tokens after it.
     fn begin(&mut self, word: Word, ahead: &MysqlLexer<'a>) {
         self.verb = word;
         self.object = Word::Name;
@@ -269,7 +269,7 @@ impl<'a> MysqlScan<'a> {
         self.effects |= effects;
     }
 
-    /// A word, or a name in quotes.
+    /// Handles a word, or a quoted name.
     fn name(&mut self, token: &MysqlToken) {
         let text = token.text(self.text);
         let after_dot = self.before == MysqlPreviousToken::Dot;
@@ -294,7 +294,7 @@ impl<'a> MysqlScan<'a> {
         }
         self.chain.last = *token;
         self.chain.known = known;
-        // Behind a dot every word is a name.
+        // After a dot every word is a name.
         if after_dot {
             self.chain.known.word = Word::Name;
         }
@@ -305,7 +305,7 @@ impl<'a> MysqlScan<'a> {
         }
     }
 
-    /// A word that is not the first of its statement.
+    /// Handles a word that is not the first of its statement.
     fn word(&mut self, word: Word) {
         let before = match self.before {
             MysqlPreviousToken::Word(before) => before,
@@ -336,7 +336,7 @@ impl<'a> MysqlScan<'a> {
                 self.effects |= MysqlEffects::SHOW_WARNINGS;
             }
             Word::Local if self.verb == Word::Load => self.effects |= MysqlEffects::LOCAL_INFILE,
-            // It is nobody's name without quotes: within a block it is that statement.
+            // It cannot be an unquoted name: within a block it is that statement.
             Word::Kill => self.effects |= MysqlEffects::KILL,
             Word::Rename if self.verb == Word::Alter => self.effects |= MysqlEffects::TEMP_RENAME,
             Word::For if self.assigning == AssignmentState::StatementValue && self.depth == 0 => {
@@ -345,7 +345,8 @@ impl<'a> MysqlScan<'a> {
                 let next = verbs::peek(&mut ahead);
                 self.begin(next, &ahead);
                 if next == Word::Set {
-                    // What it sets is not looked at: it may be the way to write, or a password.
+                    // The assignments are not checked: they may permit writing, or contain a
+                    // password.
                     self.effects |= MysqlEffects::READ_WRITE;
                     self.prohibitions.deny_sandboxes(Some("SET STATEMENT … FOR SET"));
                 }
@@ -384,7 +385,7 @@ impl<'a> MysqlScan<'a> {
         }
     }
 
-    /// A verb within a statement: what `EXPLAIN` and `ANALYZE` are about, or what `WITH` is for.
+    /// Handles a verb within a statement: after `EXPLAIN`, `ANALYZE` or `WITH`.
     fn inner_verb(&mut self, word: Word) {
         if self.depth > 0 {
             return;
@@ -401,7 +402,7 @@ impl<'a> MysqlScan<'a> {
         }
     }
 
-    /// `INTO @a`, `INTO OUTFILE`.
+    /// Handles `INTO @a`, `INTO OUTFILE`.
     fn into(&mut self) {
         self.effects |= MysqlEffects::TABLES;
         let Some(next) = self.lexer.clone().next() else { return };
@@ -451,7 +452,7 @@ impl<'a> MysqlScan<'a> {
             self.prohibitions.deny_sandboxes(Some("SET PASSWORD"));
         }
         self.effects |= match temporary {
-            // The values are as before when the statement is over.
+            // The former values are restored at the end of the statement.
             true => target.effects.without(ENDS_WITH_STATEMENT),
             false => target.effects,
         };
@@ -464,7 +465,7 @@ impl<'a> MysqlScan<'a> {
         };
     }
 
-    /// An opening parenthesis: a call, if a name stands before it that can be a function's.
+    /// Handles an opening parenthesis: a call, if a possible function name precedes it.
     fn open(&mut self, token: &MysqlToken) {
         self.depth += 1;
         if self.position == 0 {
@@ -484,7 +485,7 @@ impl<'a> MysqlScan<'a> {
                 _ => return,
             }
         } else if parts == 1 {
-            // In quotes it can be that of the server as well as one of the database.
+            // A quoted name can be that of a built-in function as well as one of the database.
             let text = last.text(self.text);
             let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
             self.call(keywords::known(inner).call);
@@ -502,11 +503,10 @@ impl<'a> MysqlScan<'a> {
         self.effects |= called(call);
     }
 
-    /// Returns whether a name in this place is that of something else than a function that is
-    /// called.
+    /// Returns whether a name at this position cannot be that of a called function.
     fn is_no_function(&self, before: MysqlPreviousToken) -> bool {
         match before {
-            // The list of an alias: `(SELECT 1) t (a)`.
+            // The column list of an alias: `(SELECT 1) t (a)`.
             MysqlPreviousToken::Close => true,
             MysqlPreviousToken::Word(word) => matches!(
                 word,
@@ -531,7 +531,8 @@ impl<'a> MysqlScan<'a> {
         }
     }
 
-    /// `PREPARE name FROM '…'`, `EXECUTE IMMEDIATE '…'`: what the text does that is prepared.
+    /// Returns the effects of the prepared text of `PREPARE name FROM '…'` or `EXECUTE IMMEDIATE
+    /// '…'`.
     fn prepared(&mut self, word: Word, ahead: &MysqlLexer<'a>) -> MysqlEffects {
         let mut ahead = ahead.clone();
         let immediate = verbs::peek(&mut ahead) == Word::Immediate;
@@ -541,7 +542,7 @@ impl<'a> MysqlScan<'a> {
         if word == Word::Prepare {
             verbs::peek(&mut ahead);
         }
-        // Whoever may only read is not to prepare what nobody has read.
+        // Read-only clients must not prepare an unknown text.
         let unseen = MysqlEffects::READ_WRITE;
         let (Some(string), TextDepth::Outer) = (ahead.next(), self.within) else {
             self.prohibitions.deny_sandboxes(Some(COMPUTED));
@@ -559,7 +560,7 @@ impl<'a> MysqlScan<'a> {
         }
         let (inner, prohibitions) = within(inner, self.lexer.mode(), TextDepth::Inner);
         self.prohibitions.deny_all(prohibitions);
-        // What is prepared here is run by an `EXECUTE` that does not say what it is.
+        // The prepared text is run by an `EXECUTE` that does not contain it.
         let kept = MysqlEffects::READ_WRITE.with(MysqlEffects::KILL);
         match word {
             Word::Execute => inner,
@@ -568,13 +569,13 @@ impl<'a> MysqlScan<'a> {
     }
 }
 
-/// Effects that `SET STATEMENT` reverts by itself.
+/// Effects that `SET STATEMENT` reverts itself.
 const ENDS_WITH_STATEMENT: MysqlEffects = MysqlEffects::SET
     .with(MysqlEffects::SET_EXPRESSION)
     .with(MysqlEffects::SET_FIXED)
     .with(MysqlEffects::NAMES);
 
-/// Returns what a call of one of the server's own functions does.
+/// Returns the effects of a call of a built-in function.
 fn called(call: MysqlFunctionEffect) -> MysqlEffects {
     match call {
         MysqlFunctionEffect::Harmless | MysqlFunctionEffect::Unknown => MysqlEffects::NONE,

@@ -1,4 +1,4 @@
-//! Assignments of `SET`: the one place that knows their forms.
+//! Assignments of `SET`: the only module that knows their forms.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/set-variable.html>
@@ -13,7 +13,7 @@ use super::verbs;
 pub(super) enum AssignmentTarget {
     /// `@x`
     User,
-    /// A variable of the server.
+    /// A server variable.
     Variable {
         held: ValueScope,
         name: MysqlToken,
@@ -30,7 +30,7 @@ pub(super) enum AssignmentTarget {
     Role,
     /// `DEFAULT ROLE`
     DefaultRole,
-    /// `STATEMENT`: what follows are assignments for one statement.
+    /// `STATEMENT`: assignments for one statement follow.
     Statement,
     Unknown,
 }
@@ -40,7 +40,8 @@ pub(super) enum AssignmentTarget {
 pub(super) enum ValueScope {
     Session,
     Global,
-    /// `@@x`: the session, but for the characteristics of transactions, which hold for the next.
+    /// `@@x`: the session, except for the characteristics of transactions, which hold for the next
+    /// one.
     Unsaid,
     /// Next transaction only.
     Next,
@@ -51,23 +52,23 @@ pub(super) enum ValueScope {
 pub(super) struct ScannedAssignment {
     pub effects: MysqlEffects,
     pub next: AfterTarget,
-    /// True if texts behind it read differently.
+    /// True if following texts are parsed differently.
     pub reads_differently: bool,
 }
 
 /// Part that follows an assignment's target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum AfterTarget {
-    /// Value, and maybe another assignment.
+    /// Value, and possibly another assignment.
     Value,
     /// Assignments for one statement.
     Statement,
-    /// No assignment.
+    /// No assignments follow.
     Over,
 }
 
-/// Reads a target. `first` is its first token, `ahead` what follows, and then what follows all of
-/// the target.
+/// Parses a target. `first` is its first token; `ahead` is after that token, and afterwards after
+/// the whole target.
 pub(super) fn parse(first: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> AssignmentTarget {
     let text = ahead.text();
     match first.kind {
@@ -113,7 +114,7 @@ fn is_assigned(lexer: &MysqlLexer<'_>) -> bool {
     lexer.clone().next().is_some_and(|it| it.is_mark(b'=') || it.kind == MysqlTokenKind::Assign)
 }
 
-/// `SESSION …`, `GLOBAL …`
+/// Parses `SESSION …` and `GLOBAL …`.
 fn scoped(held: ValueScope, ahead: &mut MysqlLexer<'_>) -> AssignmentTarget {
     let Some(name) = ahead.next() else { return AssignmentTarget::Unknown };
     match name.kind {
@@ -124,7 +125,7 @@ fn scoped(held: ValueScope, ahead: &mut MysqlLexer<'_>) -> AssignmentTarget {
     }
 }
 
-/// `name`, or `cache.name` of a variable of the server: the last part is the variable's name.
+/// Parses `name`, or `cache.name` of a server variable: the last part is the variable's name.
 fn last_part(
     mut name: MysqlToken,
     held: ValueScope,
@@ -142,7 +143,7 @@ fn last_part(
     }
 }
 
-/// A name that has to be followed by its value.
+/// Parses a name that has to be followed by its value.
 fn plain(name: MysqlToken, held: ValueScope, ahead: &MysqlLexer<'_>) -> AssignmentTarget {
     match is_assigned(ahead) {
         true => AssignmentTarget::Variable { held, name },
@@ -150,7 +151,7 @@ fn plain(name: MysqlToken, held: ValueScope, ahead: &MysqlLexer<'_>) -> Assignme
     }
 }
 
-/// `@@name`, `@@scope.name`, `@@scope.cache.name`
+/// Parses `@@name`, `@@scope.name`, `@@scope.cache.name`.
 fn system(first: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> AssignmentTarget {
     let text = ahead.text();
     let name = MysqlToken { start: first.start + 2, ..*first };
@@ -161,17 +162,17 @@ fn system(first: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> AssignmentTarget {
     *ahead = dot;
     let held = match keywords::word(name.text(text)) {
         Word::Session | Word::Local => ValueScope::Session,
-        // Whatever else stands there is the name of a key cache, or a scope of the server.
+        // Any other word is the name of a key cache, or a scope of the server.
         _ => ValueScope::Global,
     };
     let Some(name) = ahead.next() else { return AssignmentTarget::Unknown };
     last_part(name, held, ahead)
 }
 
-/// A value as far as it can be read without the server.
+/// A value as far as it can be evaluated without the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ScannedValue {
-    /// A string, number or bare word, and whether a minus sign stands before it.
+    /// A string, number or bare word, and whether it has a minus sign.
     Constant {
         negative: bool,
         token: MysqlToken,
@@ -181,7 +182,7 @@ pub(super) enum ScannedValue {
 }
 
 impl ScannedValue {
-    /// Returns whether it is a constant that switches a variable on.
+    /// Returns whether it is a constant that enables a variable.
     fn is_true(self, text: &[u8]) -> bool {
         let ScannedValue::Constant { negative: false, token } = self else { return false };
         let constant = token.text(text);
@@ -193,8 +194,8 @@ impl ScannedValue {
     }
 }
 
-/// Reads a value from behind the name of its variable. Afterwards `ahead` is behind a constant, and
-/// anywhere within what is none.
+/// Parses a value after the name of its variable. Afterwards `ahead` is after a constant, or
+/// anywhere within another expression.
 pub(super) fn value(ahead: &mut MysqlLexer<'_>) -> ScannedValue {
     let text = ahead.text();
     ahead.next();
@@ -229,7 +230,7 @@ pub(super) fn value(ahead: &mut MysqlLexer<'_>) -> ScannedValue {
     }
 }
 
-/// Returns what an assignment means; `first_of_all` when nothing stands between `SET` and it.
+/// Returns the meaning of an assignment; `first_of_all` if it directly follows `SET`.
 pub(super) fn target(
     token: &MysqlToken,
     lexer: &MysqlLexer<'_>,
@@ -249,7 +250,7 @@ pub(super) fn target(
             reads_differently: true,
         },
         AssignmentTarget::CharacterSet => ScannedAssignment {
-            // That of the connection becomes that of the database.
+            // The connection gets the character set of the database.
             effects: MysqlEffects::NAMES | MysqlEffects::SET | MysqlEffects::SET_EXPRESSION,
             next: AfterTarget::Value,
             reads_differently: true,
@@ -271,7 +272,7 @@ pub(super) fn target(
     }
 }
 
-/// Longest name of a variable that is compared with those that mean something.
+/// Maximum length of a variable's name that is compared.
 const NAME_BYTES_MAX: usize = 64;
 
 fn variable(held: ValueScope, name: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> ScannedAssignment {
@@ -312,7 +313,7 @@ fn variable(held: ValueScope, name: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> 
     ScannedAssignment { effects, next: AfterTarget::Value, reads_differently }
 }
 
-/// Variables that hold for the next transaction when no scope is said.
+/// Returns whether a variable holds for the next transaction if it has no scope.
 pub(super) fn is_of_transaction(lower: &[u8]) -> bool {
     matches!(
         lower,
@@ -320,7 +321,7 @@ pub(super) fn is_of_transaction(lower: &[u8]) -> bool {
     )
 }
 
-/// Returns what it means to read `@@name`.
+/// Returns the effects of reading `@@name`.
 pub(super) fn reads(name: &[u8]) -> MysqlEffects {
     let name = unquoted(name);
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
@@ -335,7 +336,7 @@ pub(super) fn reads(name: &[u8]) -> MysqlEffects {
     }
 }
 
-/// A name without its quotes, if it has some. Doubled quotes inside stay doubled.
+/// Returns a name without its quotes, if it has any. Doubled quotes inside stay doubled.
 pub(super) fn unquoted(name: &[u8]) -> &[u8] {
     match name {
         [b'`', inner @ .., b'`'] | [b'"', inner @ .., b'"'] => inner,
@@ -343,7 +344,7 @@ pub(super) fn unquoted(name: &[u8]) -> &[u8] {
     }
 }
 
-/// `name` in lower case; what is longer than a variable's name becomes empty.
+/// Returns `name` in lower case; empty if it is longer than a variable's name.
 fn lower<'b>(name: &[u8], bytes: &'b mut [u8; NAME_BYTES_MAX]) -> &'b [u8] {
     let Some(bytes) = bytes.get_mut(..name.len()) else { return &[] };
     bytes.copy_from_slice(name);

@@ -1,10 +1,10 @@
-//! Meaning of the first words of a statement.
+//! Meaning of a statement's first words.
 
 use super::effects::MysqlEffects;
 use super::keywords::{self, Word};
 use super::lexer::{MysqlLexer, MysqlTokenKind};
 
-/// The word behind the present place; a name in quotes is none.
+/// Returns the next word; a quoted name does not count.
 pub(super) fn peek(lexer: &mut MysqlLexer<'_>) -> Word {
     match lexer.next() {
         Some(token) if token.kind == MysqlTokenKind::Word => {
@@ -19,7 +19,7 @@ fn is_over(lexer: &MysqlLexer<'_>) -> bool {
     lexer.clone().next().is_none_or(|it| it.is_mark(b';'))
 }
 
-/// Returns whether a parenthesis behind a name belongs to a definition, not to a call.
+/// Returns whether a parenthesis after a name belongs to a definition, not to a call.
 pub(super) fn defines(verb: Word) -> bool {
     matches!(
         verb,
@@ -35,13 +35,13 @@ pub(super) fn defines(verb: Word) -> bool {
     )
 }
 
-/// Returns whether `CREATE` and `ALTER` of this have a body, which is stored and not run.
+/// Returns whether `CREATE` and `ALTER` of this object have a body, which is stored and not run.
 pub(super) fn is_routine(object: Word) -> bool {
     matches!(object, Word::Procedure | Word::Function | Word::Trigger | Word::Event | Word::Package)
 }
 
-/// Returns whether a statement gives no user variable a value that stands in it without `:=` and
-/// `INTO`. `CALL` does by parameters, and `EXECUTE` by those of a `CALL`.
+/// Returns whether a statement assigns no user variable except by `:=` and `INTO`. `CALL` does by
+/// parameters, and `EXECUTE` by those of a `CALL`.
 pub(super) fn only_reads_user_variables(verb: Word) -> bool {
     matches!(
         verb,
@@ -69,7 +69,8 @@ pub(super) fn only_reads_user_variables(verb: Word) -> bool {
     )
 }
 
-/// Returns what a statement does, as far as its first words tell; `lexer` is behind the first one.
+/// Returns the effects of a statement, as far as its first words show them; `lexer` is after the
+/// first one.
 pub(super) fn begins(word: Word, lexer: &MysqlLexer<'_>) -> MysqlEffects {
     let mut ahead = lexer.clone();
     match word {
@@ -119,7 +120,7 @@ pub(super) fn begins(word: Word, lexer: &MysqlLexer<'_>) -> MysqlEffects {
     }
 }
 
-/// Statements about the server, its locks and its tables as files.
+/// Returns the effects of statements about the server, its locks and its table files.
 fn server(word: Word, mut ahead: MysqlLexer<'_>) -> MysqlEffects {
     match word {
         Word::Lock => match peek(&mut ahead) {
@@ -137,7 +138,7 @@ fn server(word: Word, mut ahead: MysqlLexer<'_>) -> MysqlEffects {
             (Word::Stage | Word::Lock, _) => MysqlEffects::BACKUP_LOCK,
             _ => MysqlEffects::UNPARSED,
         },
-        // `ANALYZE SELECT` becomes that statement when its verb is met.
+        // `ANALYZE SELECT` is handled as that statement at its verb.
         Word::Analyze => match peek(&mut ahead) {
             Word::Table | Word::Tables => MysqlEffects::ADMIN | MysqlEffects::TABLES,
             _ => MysqlEffects::TABLES,
@@ -152,8 +153,8 @@ fn server(word: Word, mut ahead: MysqlLexer<'_>) -> MysqlEffects {
     }
 }
 
-/// `BEGIN`, `BEGIN WORK`; `BEGIN NOT ATOMIC …` and the blocks of `sql_mode=ORACLE` run whatever
-/// they have.
+/// Returns the effects of `BEGIN`, `BEGIN WORK`; `BEGIN NOT ATOMIC …` and the blocks of
+/// `sql_mode=ORACLE` run their contents.
 fn begin(mut ahead: MysqlLexer<'_>) -> MysqlEffects {
     if is_over(&ahead) || (peek(&mut ahead) == Word::Work && is_over(&ahead)) {
         return MysqlEffects::TRANSACTION_BEGIN;
@@ -161,8 +162,8 @@ fn begin(mut ahead: MysqlLexer<'_>) -> MysqlEffects {
     MysqlEffects::UNPARSED | MysqlEffects::TRANSACTION_BEGIN
 }
 
-/// `COMMIT [WORK] [AND [NO] CHAIN] [[NO] RELEASE]`, `ROLLBACK` likewise, and
-/// `ROLLBACK [WORK] TO [SAVEPOINT] name`.
+/// Returns the effects of `COMMIT [WORK] [AND [NO] CHAIN] [[NO] RELEASE]`, of `ROLLBACK` likewise,
+/// and of `ROLLBACK [WORK] TO [SAVEPOINT] name`.
 fn end(mut ahead: MysqlLexer<'_>, whole: MysqlEffects) -> MysqlEffects {
     let mut effects = whole;
     let mut no = false;
@@ -192,10 +193,10 @@ fn end(mut ahead: MysqlLexer<'_>, whole: MysqlEffects) -> MysqlEffects {
     effects | MysqlEffects::UNPARSED
 }
 
-/// Words of the longest `COMMIT`, and one more.
+/// Number of words of the longest `COMMIT`, plus one.
 const END_WORDS_MAX: usize = 8;
 
-/// `DROP …`
+/// Returns the effects of `DROP …`.
 fn drop(mut ahead: MysqlLexer<'_>) -> MysqlEffects {
     match peek(&mut ahead) {
         Word::Prepare => MysqlEffects::SQL_DEALLOCATE,

@@ -1,4 +1,4 @@
-//! The client's side, towards servers that may be hostile.
+//! The client's side, for servers that may be hostile.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc5802#section-5>
@@ -15,7 +15,7 @@ use super::{
     SALT_BYTES_MAX, ScramError, ScramKeys, attribute, is_nonce, text,
 };
 
-/// An exchange that begins.
+/// A new exchange.
 #[derive(Debug)]
 pub struct ScramClient {
     mechanism: &'static str,
@@ -29,7 +29,7 @@ pub struct ScramClient {
 }
 
 impl ScramClient {
-    /// Begins an exchange over this channel.
+    /// Starts an exchange over this channel.
     #[must_use]
     pub fn new(channel: ChannelBinding<'_>, nonce: [u8; NONCE_BYTES]) -> ScramClient {
         let (mechanism, flag, bound): (_, _, &[u8]) = match channel {
@@ -38,27 +38,27 @@ impl ScramClient {
             ChannelBinding::EndPoint(hash) => (MECHANISM_PLUS, END_POINT, hash),
         };
         let nonce = BASE64.encode(nonce);
-        // PostgreSQL takes the name from the startup message.
+        // PostgreSQL uses the name of the startup message.
         let bare = format!("n=,r={nonce}");
         ScramClient { mechanism, header: format!("{flag},,"), bare, nonce, bound: bound.to_vec() }
     }
 
-    /// The mechanism to ask for.
+    /// Returns the mechanism to request.
     #[must_use]
     pub fn mechanism(&self) -> &'static str {
         self.mechanism
     }
 
-    /// The first message.
+    /// Returns the first message.
     #[must_use]
     pub fn first(&self) -> String {
         format!("{}{}", self.header, self.bare)
     }
 
-    /// Reads the server's challenge.
+    /// Parses the server's challenge.
     ///
     /// # Errors
-    /// When it is malformed, of another exchange, or demands too much.
+    /// If it is malformed, of another exchange, or requests too many iterations.
     pub fn challenge(self, message: &[u8]) -> Result<ServerChallenge, ScramError> {
         let whole = text(message)?;
         if whole.starts_with("m=") {
@@ -68,7 +68,7 @@ impl ScramClient {
         let nonce = attribute(&mut attributes, "r")?;
         let salt = attribute(&mut attributes, "s")?;
         let iterations = attribute(&mut attributes, "i")?;
-        // A nonce that adds nothing to ours is one that is used again.
+        // A nonce that adds nothing to the client's is a reused one.
         let added = nonce.strip_prefix(&self.nonce).filter(|added| is_nonce(added));
         added.ok_or(ScramError::Nonce)?;
         let salt = BASE64.decode(salt).map_err(|_| ScramError::Malformed("salt"))?;
@@ -89,20 +89,21 @@ impl ScramClient {
     }
 }
 
-/// A server's challenge: what the keys must be of.
+/// A server's challenge, with the parameters of the keys.
 #[derive(Debug)]
 pub struct ServerChallenge {
     /// Salt that the password is hashed with.
     pub salt: Vec<u8>,
     /// Number of iterations, at most [`ITERATIONS_MAX`].
     pub iterations: u32,
-    /// The last message without its proof.
+    /// The final message without its proof.
     last: String,
     auth_message: String,
 }
 
 impl ServerChallenge {
-    /// The last message, and what the server has to answer. The keys must [`fit`](ScramKeys::fit).
+    /// Returns the final message, and the expected answer of the server. The keys must
+    /// [`fit`](ScramKeys::fit).
     #[must_use]
     pub fn answer(self, keys: &ScramKeys) -> (String, ExpectedSignature) {
         debug_assert!(keys.fit(&self.salt, self.iterations), "keys of another salt");
@@ -116,10 +117,10 @@ impl ServerChallenge {
 pub struct ExpectedSignature([u8; 32]);
 
 impl ExpectedSignature {
-    /// Reads the server's last message.
+    /// Checks the server's final message.
     ///
     /// # Errors
-    /// When it refuses, or does not know the secret.
+    /// If the server refuses, or does not know the secret.
     pub fn check(self, message: &[u8]) -> Result<(), ScramError> {
         let whole = text(message)?;
         if whole.starts_with("e=") {

@@ -1,4 +1,4 @@
-//! Keys of SCRAM: what a server stores, what a client derives from a password.
+//! Keys of SCRAM: those that a server stores, and those that a client derives from a password.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc5802#section-3>
@@ -15,17 +15,17 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::SALT_BYTES_MAX;
 
-/// Iterations of secrets that we derive, as in PostgreSQL.
+/// Iterations of derived secrets, as in PostgreSQL.
 pub const ITERATIONS_DEFAULT: u32 = 4096;
 
-/// The most iterations that we take from others: half a second of hashing. A server could demand
-/// two thousand million and would stop everybody on the thread.
+/// Maximum iterations that a peer may request: half a second of hashing. A server could otherwise
+/// request two thousand million and block all clients of the thread.
 pub const ITERATIONS_MAX: u32 = 1_000_000;
 
-/// Bytes of a salt that we make, as in PostgreSQL.
+/// Bytes of a generated salt, as in PostgreSQL.
 const SALT_BYTES: usize = 16;
 
-/// Secret that a server stores of a user: enough to check clients, not enough to be one.
+/// Secret that a server stores for a user: sufficient to check clients, not to log in as one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ScramSecret {
     iterations: u32,
@@ -41,8 +41,8 @@ impl ScramSecret {
         ScramKeys::derive(password, salt, iterations).secret()
     }
 
-    /// Creates a secret of no password, always the same for one `user` of one process. Its salt is
-    /// that of [`ScramSecret::mock_salt`]. No client has the proof, because nobody has a key whose
+    /// Creates a secret without a password, always the same for one `user` of one process. Its salt
+    /// is that of [`ScramSecret::mock_salt`]. No client can prove it, because no key is known whose
     /// hash is the stored one.
     #[must_use]
     pub fn mock(process_secret: &[u8; 32], user: &str) -> ScramSecret {
@@ -55,7 +55,7 @@ impl ScramSecret {
         }
     }
 
-    /// The salt that a user has in this process, existing or not.
+    /// Returns the salt of a user in this process, existing or not.
     #[must_use]
     pub fn mock_salt(process_secret: &[u8; 32], user: &str) -> [u8; SALT_BYTES] {
         let whole = hmac(process_secret, &[b"salt of ", user.as_bytes()]);
@@ -64,7 +64,7 @@ impl ScramSecret {
         salt
     }
 
-    /// Reads `SCRAM-SHA-256$iterations:salt$stored key:server key`; none for any other text.
+    /// Parses `SCRAM-SHA-256$iterations:salt$stored key:server key`; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<ScramSecret> {
         let (iterations, rest) = text.strip_prefix("SCRAM-SHA-256$")?.split_once(':')?;
@@ -81,13 +81,13 @@ impl ScramSecret {
         })
     }
 
-    /// Returns how often the password is hashed.
+    /// Returns the number of iterations.
     #[must_use]
     pub fn iterations(&self) -> u32 {
         self.iterations
     }
 
-    /// Returns what the password is hashed with.
+    /// Returns the salt.
     #[must_use]
     pub fn salt(&self) -> &[u8] {
         &self.salt
@@ -100,15 +100,15 @@ impl ScramSecret {
         self.stored_key.ct_eq(&own.stored_key).into()
     }
 
-    /// Returns what logs in to a server with this same secret, from the key that a client's proof
-    /// gave away.
+    /// Returns the keys that log in to a server with this same secret, from the key that a client's
+    /// proof disclosed.
     #[must_use]
     pub fn keys(&self, client_key: [u8; 32]) -> ScramKeys {
         let (salt, server_key) = (self.salt.clone(), self.server_key);
         ScramKeys { iterations: self.iterations, salt, client_key, server_key }
     }
 
-    /// The client's key, when `proof` proves that it has it.
+    /// Returns the client's key, if `proof` proves its possession.
     pub(super) fn check(&self, proof: [u8; 32], auth_message: &[&[u8]]) -> Option<[u8; 32]> {
         let mut client_key = hmac(&self.stored_key, auth_message);
         client_key.iter_mut().zip(proof).for_each(|(key, proof)| *key ^= proof);
@@ -121,7 +121,7 @@ impl ScramSecret {
     }
 }
 
-/// Text form, as PostgreSQL stores it.
+/// Text form, as stored by PostgreSQL.
 impl fmt::Display for ScramSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [salt, stored, server] =
@@ -143,7 +143,7 @@ impl Drop for ScramSecret {
     }
 }
 
-/// Keys for logging in: as good as the password towards every server with the same salt.
+/// Keys for logging in: equivalent to the password for every server with the same salt.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ScramKeys {
     iterations: u32,
@@ -153,11 +153,11 @@ pub struct ScramKeys {
 }
 
 impl ScramKeys {
-    /// Derives the keys from a password. Takes milliseconds: do it once for each salt, and not for
-    /// each connection.
+    /// Derives the keys from a password. Takes milliseconds, so it should be done once per salt,
+    /// not per connection.
     #[must_use]
     pub fn derive(password: &str, salt: &[u8], iterations: u32) -> ScramKeys {
-        // What SASLprep refuses is used as it is, as PostgreSQL and its clients do.
+        // A password that SASLprep rejects is used unchanged, as by PostgreSQL and its clients.
         let prepared = stringprep::saslprep(password);
         let prepared = prepared.as_deref().unwrap_or(password).as_bytes();
         let salted = Zeroizing::new(salted_password(prepared, salt, iterations));
@@ -166,7 +166,7 @@ impl ScramKeys {
         ScramKeys { iterations, salt: salt.to_vec(), client_key, server_key }
     }
 
-    /// Reads keys that [`ScramKeys::export`] wrote; none for any other text.
+    /// Parses keys written by [`ScramKeys::export`]; `None` for any other text.
     #[must_use]
     pub fn import(text: &str) -> Option<ScramKeys> {
         let mut parts = text.split(':');
@@ -178,7 +178,7 @@ impl ScramKeys {
         parts.next().is_none().then_some(keys)
     }
 
-    /// Returns the keys as text, for another node of the same cluster that is to log in with them.
+    /// Returns the keys as text, for another node of the same cluster that logs in with them.
     #[must_use]
     pub fn export(&self) -> Zeroizing<String> {
         let [salt, client, server] =
@@ -186,7 +186,7 @@ impl ScramKeys {
         Zeroizing::new(format!("{}:{salt}:{client}:{server}", self.iterations))
     }
 
-    /// Returns what a server stores of the same password.
+    /// Returns the secret that a server stores for the same password.
     #[must_use]
     pub fn secret(&self) -> ScramSecret {
         ScramSecret {
@@ -197,7 +197,8 @@ impl ScramKeys {
         }
     }
 
-    /// Returns whether they are of this salt, so that they can answer a challenge with it.
+    /// Returns whether they have this salt and number of iterations, so that they can answer its
+    /// challenge.
     #[must_use]
     pub fn fit(&self, salt: &[u8], iterations: u32) -> bool {
         self.salt == salt && self.iterations == iterations

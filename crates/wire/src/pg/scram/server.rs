@@ -13,10 +13,10 @@ use super::{
     attribute, is_nonce, text,
 };
 
-/// An exchange whose challenge was sent.
+/// An exchange after its challenge was sent.
 #[derive(Debug)]
 pub struct ScramServer {
-    /// The client's first message without its header, a comma, our first message, a comma.
+    /// The client's first message without its header, a comma, the server's first message, a comma.
     auth_message: String,
     /// Both nonces.
     nonce: String,
@@ -24,23 +24,22 @@ pub struct ScramServer {
     binding: String,
 }
 
-/// A client that knows the password.
+/// A client that has proved the password.
 #[derive(Debug)]
 pub struct AcceptedClient {
-    /// The last message for the client: proves that we know the secret.
+    /// The final message for the client: proves that the server knows the secret.
     pub message: String,
-    /// Logs in to every server that has the same secret: [`ScramSecret::keys`].
+    /// Key for every server that has the same secret: [`ScramSecret::keys`].
     pub client_key: [u8; 32],
 }
 
 impl ScramServer {
-    /// Reads the client's first message and gives the challenge.
+    /// Parses the client's first message and returns the challenge.
     ///
-    /// `channel` is what was offered: [`MECHANISM_PLUS`] only if it can be bound to.
+    /// `channel` is the offered binding: [`MECHANISM_PLUS`] is offered only with one.
     ///
     /// # Errors
-    /// When the message is malformed, or the client and we were told different things about channel
-    /// binding.
+    /// If the message is malformed, or client and server disagree about channel binding.
     pub fn first(
         secret: &ScramSecret,
         channel: ChannelBinding<'_>,
@@ -57,7 +56,8 @@ impl ScramServer {
         }
         let bound: &[u8] = match (mechanism, flag, channel) {
             (MECHANISM, "n", _) => &[],
-            // Could bind, and was not offered it. If it was, somebody has removed the offer.
+            // The client supports binding and received no offer. If one was made, an attacker has
+            // removed it.
             (MECHANISM, "y", ChannelBinding::Unbound | ChannelBinding::NotOffered) => &[],
             (MECHANISM_PLUS, END_POINT, ChannelBinding::EndPoint(hash)) => hash,
             (MECHANISM | MECHANISM_PLUS, ..) => return Err(ScramError::ChannelBinding),
@@ -80,10 +80,10 @@ impl ScramServer {
         Ok((ScramServer { auth_message, nonce, binding }, challenge))
     }
 
-    /// Reads the client's last message. `secret` is the one that the challenge was made with.
+    /// Checks the client's final message. `secret` must be that of the challenge.
     ///
     /// # Errors
-    /// When it is malformed, bound to another channel, of another exchange, or proves nothing.
+    /// If it is malformed, bound to another channel, of another exchange, or a wrong proof.
     pub fn last(self, secret: &ScramSecret, message: &[u8]) -> Result<AcceptedClient, ScramError> {
         let whole = text(message)?;
         let malformed = ScramError::Malformed("no proof");
