@@ -1,13 +1,14 @@
-//! Things in a text of SQL that some clients may not do.
+//! Parts of an SQL text that some clients may not use.
 
-/// Prohibited parts of a text, for readers and for sandboxes; the first of each, as errors name it.
+/// Prohibited parts of a text, for read-only clients and for sandboxes; the first of each, as named
+/// in errors.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TextProhibitions {
-    /// Does what a read-only transaction lets happen although it is no reading: it locks, it
-    /// notifies, it changes the server, or it is code that may begin another transaction.
+    /// A part that a read-only transaction allows although it does not only read: a lock, a
+    /// notification, a change of the server, or code that may begin another transaction.
     pub for_readers: Option<&'static str>,
-    /// Shows a password, its hash or the statements of other clients, or changes the password that
-    /// the sandbox is not to know.
+    /// A part that shows a password, its hash or the statements of other clients, or changes a
+    /// password that the sandbox must not know.
     pub for_sandboxes: Option<&'static str>,
 }
 

@@ -1,12 +1,12 @@
-//! The shape of SQL texts: what those that differ in their constants have in common, in one quick
-//! pass.
+//! The shape of SQL texts: the common part of texts that differ in their constants, computed in one
+//! quick pass.
 //!
-//! A client that writes its values into its texts never sends the same text twice, but few shapes
-//! of them. Texts of one shape are cut into the same tokens, in either protocol and under every
-//! setting, but for what stands in their numbers and plain strings. What depends on that (a name
-//! in a string, a value of a setting) is not told by the shape.
+//! A client that writes values into its texts never sends the same text twice, but only few shapes.
+//! Texts of one shape have the same tokens, in either protocol and under every setting, except for
+//! the contents of their numbers and plain strings. Facts that depend on those (a name in a string,
+//! a value of a setting) cannot be derived from the shape.
 
-/// Texts that are longer have none here: they are cheaper to read than to run in any case.
+/// Longer texts have no shape: parsing them is cheap compared with running them.
 pub const SHAPED_BYTES_MAX: usize = 16 * 1024;
 
 /// Class of a byte.
@@ -15,14 +15,14 @@ enum ByteClass {
     /// An ASCII letter or an underscore.
     Letter,
     Digit,
-    /// The quote around strings in every dialect.
+    /// The string quote of every dialect.
     Quote,
-    /// A blank, or a character that means the same everywhere.
+    /// A blank, or a character with the same meaning everywhere.
     Mark,
-    /// The first of two that may begin a comment.
+    /// The first character of a possible comment.
     Dash,
     Slash,
-    /// Bytes that read differently by dialect, settings or encoding, or are rare.
+    /// Bytes whose meaning depends on dialect, settings or encoding, or that are rare.
     Other,
 }
 
@@ -47,8 +47,8 @@ const fn classes() -> [ByteClass; 256] {
     classes
 }
 
-/// Writes the shape of `text` into `out`, in place of what was there: each number becomes `0`, each
-/// plain string `''`. False: it has none that is worth comparing.
+/// Writes the shape of `text` into `out`, replacing its contents: each number becomes `0`, each
+/// plain string `''`. False: it has no usable shape.
 pub fn shape(text: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     if text.len() > SHAPED_BYTES_MAX {
@@ -63,7 +63,7 @@ pub fn shape(text: &[u8], out: &mut Vec<u8>) -> bool {
                 while matches!(class(at), ByteClass::Letter | ByteClass::Digit) {
                     at += 1;
                 }
-                // `E'…'` and its like.
+                // `E'…'` and similar strings.
                 if class(at) == ByteClass::Quote {
                     return false;
                 }
@@ -97,7 +97,7 @@ pub fn shape(text: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Returns where the string ends that begins at `start`; nothing if it may end elsewhere.
+/// Returns the end of the string that begins at `start`; `None` if it is ambiguous.
 fn string(text: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// The promise of shapes: both readers find the same in texts that have the same one.
+    /// The guarantee of shapes: both parsers return the same for texts with the same shape.
     #[test]
     fn texts_of_one_shape_read_alike() {
         let values = [("1", "'x'"), ("0", "''"), ("98765432109876543210", "'it''s; DROP t'")];

@@ -1,4 +1,4 @@
-//! Proofs of a user's identity: passwords, and what servers store instead of them.
+//! Proofs of a user's identity: passwords, and the secrets that servers store instead.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/catalog-pg-authid.html>
@@ -13,21 +13,21 @@ use zeroize::Zeroizing;
 use super::md5::Md5Secret;
 use super::scram::{ITERATIONS_DEFAULT, ScramSecret};
 
-/// The longest password: as long as PgBouncer takes, because tokens of clouds are passwords.
+/// Maximum length of a password, as in PgBouncer: cloud tokens are used as passwords.
 pub const PASSWORD_BYTES_MAX: usize = 65_535;
 
-/// A password as it is. It is never printed and is wiped from memory.
+/// A cleartext password. It is never printed and is wiped from memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PlainPassword(Zeroizing<String>);
 
 impl PlainPassword {
-    /// Takes it over.
+    /// Creates a password from a text.
     #[must_use]
     pub fn new(text: String) -> PlainPassword {
         PlainPassword(Zeroizing::new(text))
     }
 
-    /// The text, for deriving keys and for sending it to a server.
+    /// Returns the text, for deriving keys and for sending it to a server.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -40,7 +40,7 @@ impl fmt::Debug for PlainPassword {
     }
 }
 
-/// A user's secret in any of the forms that PostgreSQL has for it.
+/// A user's secret in any of PostgreSQL's forms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PgSecret {
     /// The password itself.
@@ -51,28 +51,28 @@ pub enum PgSecret {
     Md5(Md5Secret),
 }
 
-/// Why a text is no secret.
+/// Why a text is not a valid secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PgSecretError {
     /// Empty password, with which no user may log in, as in PostgreSQL.
     #[error("the password is empty")]
     Empty,
-    /// Longer than a client could send it.
+    /// Too long for a client to send.
     #[error("the password is longer than {PASSWORD_BYTES_MAX} bytes")]
     TooLong,
-    /// A NUL byte, which no client could send.
+    /// A NUL byte, which clients cannot send.
     #[error("the password has a NUL byte")]
     Nul,
-    /// Begins like a SCRAM secret and is none. Taken for a password it would lock the user out.
+    /// Begins like a SCRAM secret and is malformed. As a password it would lock the user out.
     #[error("malformed SCRAM secret")]
     MalformedScram,
 }
 
 impl PgSecret {
-    /// Reads a password or a stored secret, told apart as PostgreSQL does.
+    /// Parses a password or a stored secret, distinguished like in PostgreSQL.
     ///
     /// # Errors
-    /// When nobody could log in with it.
+    /// If no client could log in with it.
     pub fn parse(text: &str) -> Result<PgSecret, PgSecretError> {
         match text {
             "" => Err(PgSecretError::Empty),
@@ -89,48 +89,48 @@ impl PgSecret {
     }
 }
 
-/// A user's secret, prepared for checking clients: each costs a few hashes, not thousands.
+/// A user's secret, prepared for checking clients: each check costs a few hashes, not thousands.
 ///
-/// There is one for users that do not exist, too: see [`PgVerifier::mock`].
+/// There is also one for users that do not exist: see [`PgVerifier::mock`].
 #[derive(Debug)]
 pub struct PgVerifier {
     user: String,
     secret: Option<PgSecret>,
-    /// Made when the first client needs it, or by [`PgVerifier::prepare`].
+    /// Created for the first client that needs it, or by [`PgVerifier::prepare`].
     scram: OnceLock<ScramSecret>,
-    /// Makes the salt of a plain password, and everything of a mock.
+    /// Source of the salt of a plain password, and of all values of a mock.
     process_secret: Zeroizing<[u8; 32]>,
 }
 
 impl PgVerifier {
-    /// For a user with a secret. `process_secret` should outlive the process: salts come from it,
-    /// and one that changes tells users that exist from those that do not.
+    /// Creates the verifier of a user with a secret. `process_secret` should outlive the process:
+    /// salts are derived from it, and a salt that changes distinguishes existing users from others.
     #[must_use]
     pub fn new(user: &str, secret: PgSecret, process_secret: [u8; 32]) -> PgVerifier {
         PgVerifier { secret: Some(secret), ..PgVerifier::mock(user, process_secret) }
     }
 
-    /// For a user that does not exist or has no secret: asks for the same and costs the same as one
-    /// with a password, and accepts nothing.
+    /// Creates the verifier of a user that does not exist or has no secret: it requests the same
+    /// and costs the same as a password, and accepts nothing.
     #[must_use]
     pub fn mock(user: &str, process_secret: [u8; 32]) -> PgVerifier {
         let process_secret = Zeroizing::new(process_secret);
         PgVerifier { user: user.to_owned(), secret: None, scram: OnceLock::new(), process_secret }
     }
 
-    /// Does now what the first client would wait for: milliseconds of hashing.
+    /// Computes in advance what the first client would wait for: milliseconds of hashing.
     pub fn prepare(&self) {
         self.scram();
     }
 
-    /// The secret; none of a mock.
+    /// Returns the secret; `None` for a mock.
     #[must_use]
     pub fn secret(&self) -> Option<&PgSecret> {
         self.secret.as_ref()
     }
 
-    /// Returns what a SCRAM exchange is held against. It accepts nobody when there is no secret, or
-    /// an MD5 one, which says nothing about SCRAM.
+    /// Returns the secret for a SCRAM exchange. It accepts no client if there is no secret, or an
+    /// MD5 one, with which SCRAM cannot be checked.
     pub fn scram(&self) -> &ScramSecret {
         match &self.secret {
             Some(PgSecret::Scram(secret)) => secret,
@@ -144,9 +144,9 @@ impl PgVerifier {
         }
     }
 
-    /// Returns whether `answer` is the right one to an MD5 challenge with `salt`, of a client that
-    /// calls itself `user`: the name is hashed as well, and may have a tenant in front of it there.
-    /// False for SCRAM secrets, which say nothing about MD5.
+    /// Returns whether `answer` is right for an MD5 challenge with `salt`, from a client that calls
+    /// itself `user`: the hash includes this name, which may have a tenant as prefix. False for
+    /// SCRAM secrets, with which MD5 cannot be checked.
     #[must_use]
     pub fn accepts_md5(&self, user: &str, salt: [u8; 4], answer: &[u8]) -> bool {
         match &self.secret {
@@ -155,15 +155,15 @@ impl PgVerifier {
                 Md5Secret::derive(user, password.reveal()).accepts(salt, answer)
             }
             Some(PgSecret::Scram(_)) | None => {
-                // The same work as for a user who has one.
+                // The same work as for a user with a secret.
                 let _refused = Md5Secret::derive(user, "").accepts(salt, answer);
                 false
             }
         }
     }
 
-    /// Returns whether this is the password. Thousands of hashes for a SCRAM secret: ask its users
-    /// for a SCRAM exchange instead where that is possible.
+    /// Returns whether this is the password. Takes thousands of hashes for a SCRAM secret: a SCRAM
+    /// exchange is preferable where possible.
     #[must_use]
     pub fn accepts_password(&self, candidate: &[u8]) -> bool {
         if candidate.contains(&0) {
@@ -171,7 +171,7 @@ impl PgVerifier {
         }
         match &self.secret {
             Some(PgSecret::Plain(password)) => {
-                // Hashes are compared, so that the length does not show either.
+                // Hashes are compared, so that the duration does not reveal the length either.
                 let own = Md5Secret::derive(&self.user, password.reveal());
                 let same = password.reveal().as_bytes().ct_eq(candidate);
                 std::str::from_utf8(candidate)
@@ -184,7 +184,7 @@ impl PgVerifier {
                 std::str::from_utf8(candidate).is_ok_and(|candidate| secret.is_of(candidate))
             }
             None => {
-                // The same work as for a user who has one.
+                // The same work as for a user with a secret.
                 let mock = Md5Secret::derive(&self.user, "");
                 let _refused =
                     std::str::from_utf8(candidate).map(|text| mock.is_of(&self.user, text));
@@ -252,7 +252,8 @@ mod tests {
         assert!(!mock.accepts_password(b""));
         let nothing = Md5Secret::derive("nobody", "").answer(*b"salt");
         assert!(!mock.accepts_md5("nobody", *b"salt", &nothing));
-        // Had the user a password, its salt would be the mock's: nothing tells when it is created.
+        // With a password the user would have the same salt as the mock, so its creation is not
+        // visible.
         let created = PgVerifier::new("nobody", PgSecret::parse("x").expect("a password"), [7; 32]);
         assert_eq!(created.scram().salt(), mock.scram().salt());
     }

@@ -1,16 +1,17 @@
-//! Effects of a text of SQL on the session that runs it: enough for a pooler, and no grammar.
+//! Effects of an SQL text on the session that runs it: sufficient for a pooler, without a grammar.
 //!
-//! [`effects()`] is the quick answer, a set of bits; [`analyse`] adds the settings and names that
-//! have to be understood. Both read text from strangers, in linear time and without recursion. They
-//! are sound in one direction: a text may be said to do more than it does, and is not said to do
-//! less than its words can tell. What words cannot tell (triggers, views, functions of the
-//! database) has the bit [`PgEffects::HIDDEN`] or [`PgEffects::FUNCTION`], and is found by asking
-//! the server.
+//! [`effects()`] is the quick analysis, which returns a set of bits; [`analyse`] adds the settings
+//! and names that matter. Both accept untrusted text, in linear time and without recursion. They
+//! are sound in one direction: the effects of a text may be overestimated, but never underestimated
+//! as far as its words show them. Effects that words cannot show (triggers, views, functions of the
+//! database) have the bit [`PgEffects::HIDDEN`] or [`PgEffects::FUNCTION`], and are found by
+//! queries to the server.
 //!
-//! A plain name of a built-in function is taken for that function. PostgreSQL looks into
-//! `pg_catalog` first unless the client's `search_path` says otherwise, which is why
-//! [`PgEffects::with_own_search_path`] exists; that a database has a function of the same name
-//! whose argument types fit better is the owner's doing, and stays within that owner's pools.
+//! An unqualified name of a built-in function is taken for that function. PostgreSQL searches
+//! `pg_catalog` first unless the client's `search_path` overrides that, which is why
+//! [`PgEffects::with_own_search_path`] exists. If the database has a function of the same name with
+//! better fitting argument types, its owner has created it, and the effects stay within that
+//! owner's pools.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/sql-commands.html>
@@ -39,7 +40,7 @@ pub use quote::{
 };
 pub use rewrite::{ListenAction, SubscriptionChange, rewrite_listen, rewrite_name};
 
-/// Returns what `text` may leave behind. Allocates nothing.
+/// Returns the possible lasting effects of `text`. Allocates nothing.
 #[must_use]
 pub fn effects(text: &[u8]) -> PgEffects {
     scan::scan(text).effects
@@ -48,44 +49,44 @@ pub fn effects(text: &[u8]) -> PgEffects {
 /// Analysis of a text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TextAnalysis {
-    /// Effects that the text may leave behind. `SET` without `UNPARSED` means that `changes` has
-    /// all of it.
+    /// Effects that the text may leave behind. With `SET` and without `UNPARSED`, `changes` is
+    /// complete.
     pub effects: PgEffects,
     /// Equal for texts that differ in constants, comments and spaces only. Not a secure hash.
     pub fingerprint: u64,
-    /// Number of statements it has; empty ones do not count.
+    /// Number of statements in the text; empty ones do not count.
     pub statements: usize,
     /// Kind of statement by the first word.
     pub verb: StatementVerb,
-    /// Changes of settings for the session, in order.
+    /// Changes of the session's settings, in order.
     pub changes: Vec<PgSettingChange>,
-    /// The names that statements give, in order.
+    /// Names in statements, in order.
     pub names: Vec<PgNameUse>,
-    /// Settings that `set_config` is called for with values that only the server knows, or that
-    /// `SET` gives such a value. `None` when not even all names are known, or there is none.
+    /// Settings to which `set_config` or `SET` assigns values that only the server knows. `None`
+    /// if not all names are known, or if there is no such setting.
     pub unresolved: Option<Vec<String>>,
-    /// Settings of no module that code which is not in the text may be told of in strings.
+    /// Custom settings whose names strings may pass to code that is not in the text.
     pub mentions: Vec<String>,
-    /// Parts of the text that readers and sandboxes may not use.
+    /// Parts of the text that read-only clients and sandboxes may not use.
     pub prohibitions: TextProhibitions,
-    /// Places where a setting gets the value that the session began with, in order.
+    /// Positions at which a setting is set to the session's initial value, in order.
     pub defaults: Vec<DefaultSite>,
 }
 
-/// A place in a text where settings get the values that the session began with.
+/// A position in a text at which settings are set to the session's initial values.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DefaultSite {
-    /// Wording in the text.
+    /// Form of the statement.
     pub form: DefaultForm,
     /// Number of the statement in its text, from 0.
     pub statement: usize,
-    /// The setting, in lower case; empty where all are meant.
+    /// The setting, in lower case; empty for all settings.
     pub name: String,
-    /// The statement without its semicolon, or the argument.
+    /// Range of the statement without its semicolon, or of the argument.
     pub range: Range<usize>,
 }
 
-/// A way to ask for the value that the session began with.
+/// A way to request the session's initial value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DefaultForm {
     /// `RESET name`
@@ -96,11 +97,11 @@ pub enum DefaultForm {
     Set,
     /// `SET LOCAL name TO DEFAULT`
     SetLocal,
-    /// `NULL`, as the value that `set_config` is called with.
+    /// `NULL`, as the value argument of `set_config`.
     Null,
 }
 
-/// Kind of statement that a text begins with.
+/// Kind of the first statement of a text.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum StatementVerb {
     /// `BEGIN`, `START TRANSACTION`.
@@ -128,28 +129,28 @@ pub enum StatementVerb {
     Other,
 }
 
-/// A change of a setting that lasts beyond the transaction, if that commits.
+/// A change of a setting that outlasts the transaction, if that commits.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum PgSettingChange {
-    /// The setting gets a value. It is written as `set_config` takes it: a list of names
+    /// The setting is assigned. The value has the form that `set_config` accepts: a list of names
     /// (`search_path`) is one text, so it must not be replayed as `SET name = 'value'`.
     Value {
-        /// In lower case; [`is_setting_name`] holds.
+        /// Name in lower case; [`is_setting_name`] accepts it.
         name: String,
         /// Value as the client wrote it.
         value: String,
     },
-    /// The setting goes back to what it was when the session began.
+    /// The setting gets the session's initial value.
     Default {
-        /// In lower case.
+        /// Name in lower case.
         name: String,
     },
-    /// All settings do, but for the role.
+    /// All settings except for the role get their initial values.
     DefaultAll,
 }
 
 impl PgSettingChange {
-    /// The name of the setting, unless all are meant.
+    /// Returns the name of the setting; `None` for all settings.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -166,7 +167,7 @@ pub struct PgNameUse {
     pub act: PgNameAction,
     /// Number of the statement in its text, from 0.
     pub statement: usize,
-    /// The name without quotes, folded and cut as the server does; empty where there is none.
+    /// The name without quotes, folded and truncated like in the server; empty if there is none.
     pub name: String,
     /// Position of the name in the text, with its quotes.
     pub range: Range<usize>,
@@ -195,7 +196,7 @@ pub enum PgNameAction {
     UnlistenAll,
 }
 
-/// Reads a text once, and a second time when it has settings or names. Allocates only then.
+/// Parses a text once, and a second time if it has settings or names. Allocates only then.
 #[must_use]
 pub fn analyse(text: &[u8]) -> TextAnalysis {
     let found = scan::scan(text);
@@ -239,18 +240,18 @@ pub fn analyse(text: &[u8]) -> TextAnalysis {
     analysis
 }
 
-/// Code that is not in the text.
+/// Effects of code that is not in the text.
 const FOREIGN: PgEffects =
     PgEffects::DO.with(PgEffects::CALL).with(PgEffects::FUNCTION).with(PgEffects::UNPARSED);
 
-/// With one of these a text may ask to write elsewhere than in its changes of settings.
+/// With one of these a text may permit writing in other ways than by changes of settings.
 const SAYS_MORE: PgEffects = PgEffects::UNPARSED
     .with(PgEffects::SET_CONFIG)
     .with(PgEffects::SET_LOCAL)
     .with(PgEffects::TRANSACTION)
     .with(PgEffects::MULTI);
 
-/// Returns whether the changes have one of the setting that forbids to write, and it forbids.
+/// Returns whether the changes include the setting that forbids writing, and forbid it.
 fn only_reads(changes: &[PgSettingChange]) -> bool {
     let name = "default_transaction_read_only";
     let mut changes = changes.iter().filter(|it| it.name() == Some(name)).peekable();

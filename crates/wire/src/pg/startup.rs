@@ -1,7 +1,7 @@
 //! The first packets of a client: requests for encryption, for cancelling, and the startup message.
 //!
 //! Source: PostgreSQL 18, "Message Formats"; `src/backend/tcop/backend_startup.c` for what a server
-//! refuses. Nothing here is believed before its length was checked.
+//! refuses. Lengths are checked before any content is used.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-START-UP>
@@ -9,19 +9,19 @@
 
 use std::fmt;
 
-/// The longest first packet that is read; PostgreSQL's `MAX_STARTUP_PACKET_LENGTH`.
+/// Maximum length of a first packet; PostgreSQL's `MAX_STARTUP_PACKET_LENGTH`.
 pub const STARTUP_BYTES_MAX: usize = 10_000;
 
-/// The longest key of a `CancelRequest`, by protocol version 3.2.
+/// Maximum length of a `CancelRequest`'s key, by protocol version 3.2.
 pub const CANCEL_KEY_BYTES_MAX: usize = 256;
 
-/// The key of a `CancelRequest` by protocol version 3.0; none is shorter.
+/// Length of a `CancelRequest`'s key by protocol version 3.0, the minimum.
 pub const CANCEL_KEY_BYTES_MIN: usize = 4;
 
-/// The first byte of a TLS record with a handshake: a client that begins with TLS at once.
+/// The first byte of a TLS handshake record: a client with direct TLS.
 pub const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Codes in the place of a version, from `src/include/libpq/pqcomm.h`.
+/// Codes in place of a version, from `src/include/libpq/pqcomm.h`.
 pub(crate) const CANCEL_REQUEST: u32 = 80_877_102;
 pub(crate) const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
@@ -29,19 +29,19 @@ const GSS_REQUEST: u32 = 80_877_104;
 /// Length and code.
 const HEAD_BYTES: usize = 8;
 
-/// Why a first packet is none. The connection is closed.
+/// Why a first packet is invalid. The connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartupError {
-    /// Shorter than its head, or longer than what is read.
+    /// Shorter than its header, or longer than the maximum.
     #[error("invalid length of startup packet: {0}")]
     Length(u32),
-    /// The lengths inside do not fit the packet's.
+    /// The lengths inside do not match the packet's.
     #[error("invalid startup packet layout")]
     Layout,
-    /// A major version that nobody speaks any more, or not yet.
+    /// An unsupported major version.
     #[error("unsupported frontend protocol {0}: server supports 3.0 to 3.2")]
     Version(ProtocolVersion),
-    /// A name or value that is no UTF-8.
+    /// A name or value that is not UTF-8.
     #[error("a startup parameter is not UTF-8")]
     NotUtf8,
 }
@@ -56,9 +56,9 @@ pub struct ProtocolVersion {
 }
 
 impl ProtocolVersion {
-    /// Version that all clients and servers speak.
+    /// Version that all clients and servers support.
     pub const V3_0: ProtocolVersion = ProtocolVersion { major: 3, minor: 0 };
-    /// With long keys for cancelling.
+    /// Version with long cancel keys.
     pub const V3_2: ProtocolVersion = ProtocolVersion { major: 3, minor: 2 };
 
     /// Returns the version's code in the startup message.
@@ -67,7 +67,7 @@ impl ProtocolVersion {
         u32::from(self.major) << 16 | u32::from(self.minor)
     }
 
-    /// The version of a code.
+    /// Returns the version of a code.
     #[must_use]
     pub fn from_code(code: u32) -> ProtocolVersion {
         let [a, b, c, d] = code.to_be_bytes();
@@ -84,26 +84,26 @@ impl fmt::Display for ProtocolVersion {
 /// A first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstPacket<'a> {
-    /// Asks for TLS; answered with one byte.
+    /// Requests TLS; answered with one byte.
     Ssl,
-    /// Asks for GSSAPI encryption; answered with one byte.
+    /// Requests GSSAPI encryption; answered with one byte.
     Gss,
-    /// Asks to cancel what another connection runs. There is no answer.
+    /// Requests the cancellation of another connection's statement. There is no reply.
     Cancel {
         /// The process id of that connection's `BackendKeyData`.
         pid: u32,
         /// Key: [`CANCEL_KEY_BYTES_MIN`] to [`CANCEL_KEY_BYTES_MAX`] bytes.
         key: &'a [u8],
     },
-    /// Begins a session.
+    /// Starts a session.
     Startup(StartupMessage<'a>),
 }
 
-/// Reads a first packet from the beginning of `bytes`, and says how long it is; none while it is
-/// not all there.
+/// Parses a first packet at the beginning of `bytes`, and returns its length; `None` while it is
+/// incomplete.
 ///
 /// # Errors
-/// When it can not become one, however many bytes follow.
+/// If it is invalid, whatever bytes follow.
 pub fn parse(bytes: &[u8]) -> Result<Option<(FirstPacket<'_>, usize)>, StartupError> {
     let Some(length) = number(bytes, 0) else { return Ok(None) };
     let total = usize::try_from(length).unwrap_or(usize::MAX);
@@ -138,7 +138,7 @@ fn cancel(body: &[u8]) -> Option<FirstPacket<'_>> {
 /// A startup message whose layout was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartupMessage<'a> {
-    /// Version that the client speaks. The major version is 3.
+    /// Version that the client requests. The major version is 3.
     pub version: ProtocolVersion,
     /// Names and values, each with its NUL byte.
     parameters: &'a str,
@@ -155,7 +155,7 @@ impl<'a> StartupMessage<'a> {
             return Ok(startup);
         }
         let Some((0, inner)) = parameters.split_last() else { return Err(StartupError::Layout) };
-        // Names at even places, which end the list when empty; values may be empty.
+        // Names are at even positions, and an empty one ends the list; values may be empty.
         let mut count = 0_usize;
         for (place, part) in inner.split(|byte| *byte == 0).enumerate() {
             if place.is_multiple_of(2) && part.is_empty() {
@@ -170,23 +170,23 @@ impl<'a> StartupMessage<'a> {
         Ok(StartupMessage { parameters, ..startup })
     }
 
-    /// Names and values in the order they came. A name may come twice; the last one holds.
+    /// Returns names and values in their order. A name may occur twice; the last one is valid.
     pub fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
         let mut parts = self.parameters.split_terminator('\0');
         std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
     }
 
-    /// The value of a parameter.
+    /// Returns the value of a parameter.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&'a str> {
         self.parameters().filter(|(one, _)| *one == name).last().map(|(_, value)| value)
     }
 }
 
-/// Why the startup parameter `options` cannot be read.
+/// Why the startup parameter `options` is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// Option that sets no parameter. The rest of a server's command line is not for clients.
+    /// Option that sets no parameter. Clients may not use the rest of a server's command line.
     #[error("unsupported startup option {0:?}: only -c name=value and --name=value are")]
     Unsupported(String),
     /// A parameter without a value.
@@ -194,12 +194,12 @@ pub enum OptionsError {
     NoValue(String),
 }
 
-/// Reads the startup parameter `options`: `-c name=value`, `-cname=value` and `--name=value`,
-/// parted by white space, in which a backslash takes what follows as it is. As in the server's own
-/// reading, dashes in names are underscores.
+/// Parses the startup parameter `options`: `-c name=value`, `-cname=value` and `--name=value`,
+/// separated by whitespace, which a backslash escapes. As in the server, dashes in names are
+/// underscores.
 ///
 /// # Errors
-/// When it has anything else.
+/// If it contains anything else.
 pub fn options(text: &str) -> Result<Vec<(String, String)>, OptionsError> {
     let mut found = Vec::new();
     let mut arguments = split_options(text).into_iter();
@@ -223,14 +223,14 @@ pub fn options(text: &str) -> Result<Vec<(String, String)>, OptionsError> {
     Ok(found)
 }
 
-/// Words parted by white space, without their backslashes (`pg_split_opts`).
+/// Splits at whitespace, and removes backslashes (`pg_split_opts`).
 fn split_options(text: &str) -> Vec<String> {
     let mut arguments = Vec::new();
     let mut word: Option<String> = None;
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
         match letter {
-            // What the server's `isspace` takes for white space.
+            // Whitespace of the server's `isspace`.
             ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c' => arguments.extend(word.take()),
             '\\' => word.get_or_insert_default().extend(letters.next()),
             _ => word.get_or_insert_default().push(letter),

@@ -10,7 +10,7 @@ use super::keywords::{self, Word};
 use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};
 use super::verbs;
 
-/// A definition that is being read, from behind the word that says what it defines.
+/// A definition in progress, from the position after the word for its kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoutineBody {
     depth: usize,

@@ -1,6 +1,6 @@
-//! Details of the few statements that a pooler has to understand: settings, and names.
+//! Details of the few statements that a pooler has to understand: settings and names.
 //!
-//! Unlike the scan this allocates; it is reached only by texts whose effects ask for it.
+//! Unlike the scan this allocates; it only runs for texts whose effects require it.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use super::quote;
 use super::scan::{self, SetConfig};
 use super::{DefaultForm, DefaultSite, PgNameAction, PgNameUse, PgSettingChange};
 
-/// Tokens of one statement that are looked at. A `SET` or `LISTEN` with more was written to be
-/// difficult, and is not understood.
+/// Maximum tokens of one statement that are parsed. A `SET` or `LISTEN` with more is not
+/// understood.
 const STATEMENT_TOKENS_MAX: usize = 256;
 
-/// Names and settings of one text that are kept; a text with more is not understood.
+/// Maximum names and settings of one text; a text with more is not understood.
 const DETAILS_MAX: usize = 64;
 
 /// Findings beyond the effects.
@@ -27,11 +27,11 @@ pub(super) struct PgTextDetails {
     pub defaults: Vec<DefaultSite>,
     /// True if every call of `set_config` for the session is among the changes.
     pub set_config_understood: bool,
-    /// True if every name that `set_config` is given is among `unresolved` or the changes.
+    /// True if every name that is passed to `set_config` is among `unresolved` or the changes.
     pub set_config_named: bool,
     /// True if a `SET` has a value that depends on settings of the server.
     pub set_unread: bool,
-    /// True if something was not understood that has to be.
+    /// True if a relevant part was not understood.
     pub lost: bool,
 }
 
@@ -60,7 +60,8 @@ pub(super) fn details(text: &[u8]) -> PgTextDetails {
     details
 }
 
-/// The tokens of a statement up to its semicolon, as many as are kept, and whether that is all.
+/// Returns the tokens of a statement up to its semicolon, within the maximum, and whether they are
+/// complete.
 fn collect(lexer: &mut PgLexer<'_>, first: PgToken) -> (Vec<PgToken>, bool) {
     let mut tokens = vec![first];
     let mut depth = usize::from(first.is_mark(b'('));
@@ -134,7 +135,7 @@ impl PgTextDetails {
         }
     }
 
-    /// Calls of `set_config` whose value is `NULL`.
+    /// Records calls of `set_config` whose value is `NULL`.
     fn null_sites(&mut self, reader: PgTokenReader<'_>, statement: usize) {
         for (index, token) in reader.tokens.iter().enumerate() {
             if !reader.is_set_config(index) {
@@ -150,7 +151,8 @@ impl PgTextDetails {
         }
     }
 
-    /// `SET name = 'a\b'`: the value is one string, whose meaning is the server's to tell.
+    /// Handles `SET name = 'a\b'`: the value is one string, whose meaning only the server can
+    /// determine.
     fn set_unread<'a>(&mut self, start: PgTokenReader<'a>, end: &mut PgTokenReader<'a>) -> bool {
         let mut reader = start;
         let _set = reader.word();
@@ -172,7 +174,7 @@ impl PgTextDetails {
         true
     }
 
-    /// Keeps an act that has a name.
+    /// Records an action with a name.
     fn named(
         &mut self,
         reader: &mut PgTokenReader<'_>,
@@ -189,7 +191,7 @@ impl PgTextDetails {
         true
     }
 
-    /// Keeps an act without a name.
+    /// Records an action without a name.
     fn act(&mut self, act: PgNameAction, statement: usize, keyword: Range<usize>) -> bool {
         let range = keyword.end..keyword.end;
         self.names.push(PgNameUse { act, statement, name: String::new(), range, keyword });
@@ -204,7 +206,7 @@ impl PgTextDetails {
     ) -> bool {
         if reader.peek_word() == Word::Prepare {
             let ahead = reader.tokens.get(reader.at + 1);
-            // `DEALLOCATE prepare` gives up a statement of that name.
+            // `DEALLOCATE prepare` deallocates a statement of that name.
             if ahead.is_some() {
                 reader.at += 1;
             }
@@ -216,7 +218,7 @@ impl PgTextDetails {
         self.named(reader, PgNameAction::Deallocate, statement, keyword)
     }
 
-    /// `CREATE TABLE … AS EXECUTE name`, `EXPLAIN … EXECUTE name`.
+    /// Handles `CREATE TABLE … AS EXECUTE name` and `EXPLAIN … EXECUTE name`.
     fn inner_execute(&mut self, mut reader: PgTokenReader<'_>, statement: usize) {
         let explain = reader.word() == Word::Explain;
         let mut before = Word::Name;
@@ -231,8 +233,8 @@ impl PgTextDetails {
         }
     }
 
-    /// Calls of `set_config` in a statement that has more than these: their names are kept if they
-    /// are literals.
+    /// Handles calls of `set_config` in a statement with other parts: their names are recorded if
+    /// they are literals.
     fn other_set_config(&mut self, reader: PgTokenReader<'_>, whole: bool) {
         if !whole {
             self.set_config_understood = false;
@@ -260,7 +262,7 @@ impl PgTextDetails {
     }
 }
 
-/// A place within the tokens of one statement.
+/// A position within the tokens of one statement.
 #[derive(Clone, Copy, Debug)]
 struct PgTokenReader<'a> {
     text: &'a [u8],
@@ -277,12 +279,12 @@ impl<'a> PgTokenReader<'a> {
         self.tokens.get(self.at)
     }
 
-    /// Returns where the present token stands in the text.
+    /// Returns the range of the current token in the text.
     fn range(&self) -> Range<usize> {
         self.token().map_or(self.text.len()..self.text.len(), |it| it.start..it.end)
     }
 
-    /// The present token as a word without quotes, in lower case; passes it.
+    /// Returns the current token as an unquoted word in lower case, and skips it.
     fn lower(&mut self) -> LowerWord {
         let token = self.token().filter(|it| it.kind == PgTokenKind::Word);
         self.at += 1;
@@ -319,8 +321,8 @@ impl<'a> PgTokenReader<'a> {
         identifier(token, self.text)
     }
 
-    /// `[SESSION | LOCAL] …` behind `SET`. What ends with the transaction is understood and
-    /// changes nothing; what is a role's is said by its effect.
+    /// Parses `[SESSION | LOCAL] …` after `SET`. A setting that ends with the transaction is
+    /// understood and changes nothing; a role has an effect of its own.
     fn set(&mut self, changes: &mut Vec<PgSettingChange>) -> bool {
         let mut local = false;
         if self.eat(b"local") {
@@ -342,14 +344,14 @@ impl<'a> PgTokenReader<'a> {
             _ => self.assignment(),
         };
         match change {
-            // A path to temporary tables would make temporary what does not say so.
+            // With a path to temporary tables, undeclared tables would become temporary.
             Some(PgSettingChange::Value { name, value })
                 if name == "search_path" && value.to_ascii_lowercase().contains("pg_temp") =>
             {
                 false
             }
             Some(change) => {
-                // These are the present transaction's, whatever the scope says.
+                // These belong to the current transaction, whatever their scope.
                 if !change.name().is_some_and(is_of_transaction) {
                     changes.push(change);
                 }
@@ -359,7 +361,7 @@ impl<'a> PgTokenReader<'a> {
         }
     }
 
-    /// A statement that gives settings their defaults and does nothing else.
+    /// Returns the position of a statement that only sets settings to their defaults.
     fn default_site(mut self, statement: usize) -> Option<DefaultSite> {
         let range = self.token()?.start..self.tokens.last()?.end;
         let mut changes = Vec::new();
@@ -433,7 +435,7 @@ impl<'a> PgTokenReader<'a> {
         self.value(name)
     }
 
-    /// A name with dots, in lower case, as names of settings are compared.
+    /// Parses a name with dots, in lower case, the form in which names of settings are compared.
     fn setting_name(&mut self) -> Option<String> {
         let mut name = self.identifier()?;
         while self.eat_mark(b'.') {
@@ -444,7 +446,7 @@ impl<'a> PgTokenReader<'a> {
         quote::is_setting_name(&name).then_some(name)
     }
 
-    /// Returns what stands behind `TO`, up to the end.
+    /// Parses the value after `TO`, up to the end.
     fn value(&mut self, name: String) -> Option<PgSettingChange> {
         if self.eat(b"default") {
             return Some(PgSettingChange::Default { name });
@@ -489,7 +491,7 @@ impl<'a> PgTokenReader<'a> {
         }
     }
 
-    /// `RESET …`
+    /// Parses `RESET …`.
     fn reset(&mut self, changes: &mut Vec<PgSettingChange>) -> bool {
         match self.peek_word() {
             Word::Role | Word::Session => return self.skip(),
@@ -517,7 +519,7 @@ impl<'a> PgTokenReader<'a> {
         }
     }
 
-    /// `SESSION CHARACTERISTICS AS TRANSACTION mode [, …]`
+    /// Parses `SESSION CHARACTERISTICS AS TRANSACTION mode [, …]`.
     fn characteristics(&mut self, changes: &mut Vec<PgSettingChange>) -> bool {
         for expected in ["session", "characteristics", "as", "transaction"] {
             if !self.eat(expected.as_bytes()) {
@@ -568,7 +570,7 @@ impl<'a> PgTokenReader<'a> {
         }
     }
 
-    /// Returns whether the parenthesis at `index` opens a call of the server's `set_config`.
+    /// Returns whether the parenthesis at `index` opens a call of the built-in `set_config`.
     fn is_set_config(&self, index: usize) -> bool {
         let Some(name) = index.checked_sub(1).and_then(|it| self.tokens.get(it)) else {
             return false;
@@ -582,7 +584,7 @@ impl<'a> PgTokenReader<'a> {
         self.tokens.get(index).is_some_and(|it| it.is_mark(b'(')) && lower.bytes() == b"set_config"
     }
 
-    /// The call whose arguments begin at `start` of the text.
+    /// Returns the call whose arguments begin at `start` of the text.
     fn call_at(&self, start: usize) -> SetConfig {
         let rest = self.text.get(start..).unwrap_or_default();
         let mut call = scan::set_config(&mut PgLexer::new(rest));
@@ -594,7 +596,7 @@ impl<'a> PgTokenReader<'a> {
         call
     }
 
-    /// `SELECT set_config('a', 'b', false) [, …]` and nothing else.
+    /// Parses `SELECT set_config('a', 'b', false) [, …]` and nothing else.
     fn only_set_config(mut self, changes: &mut Vec<PgSettingChange>) -> bool {
         if !self.eat(b"select") {
             return false;
@@ -620,7 +622,7 @@ impl<'a> PgTokenReader<'a> {
         }
     }
 
-    /// Reads one call, from its parenthesis on; one that is local changes nothing.
+    /// Parses one call, from its parenthesis on; a local one changes nothing.
     fn one_set_config(&mut self) -> Option<Option<PgSettingChange>> {
         let call = self.call_at(self.token()?.end);
         let end = call.end?;
@@ -647,13 +649,13 @@ impl<'a> PgTokenReader<'a> {
     }
 }
 
-/// Settings that belong to the transaction they are set in.
+/// Returns whether a setting belongs to the transaction in which it is set.
 fn is_of_transaction(name: &str) -> bool {
     matches!(name, "transaction_isolation" | "transaction_read_only" | "transaction_deferrable")
 }
 
-/// Settings whose value is a list of names, each quoted on its own: `GUC_LIST_QUOTE` in
-/// `utils/misc/guc_tables.c`. The server allows no extension to add one.
+/// Returns whether a setting's value is a list of names, each quoted separately: `GUC_LIST_QUOTE`
+/// in `utils/misc/guc_tables.c`. Extensions cannot add such settings.
 fn is_list_of_names(name: &str) -> bool {
     matches!(
         name,
@@ -666,7 +668,7 @@ fn is_list_of_names(name: &str) -> bool {
     )
 }
 
-/// The name that a token is, folded as the server folds it.
+/// Returns the name of a token, folded like in the server.
 fn identifier(token: &PgToken, text: &[u8]) -> Option<String> {
     let bytes = token.text(text);
     match token.kind {
@@ -679,7 +681,7 @@ fn identifier(token: &PgToken, text: &[u8]) -> Option<String> {
     }
 }
 
-/// The text of a string, if it has but one reading.
+/// Returns the text of a string, if it is unambiguous.
 fn string(token: &PgToken, text: &[u8]) -> Option<String> {
     let bytes = token.text(text);
     match token.kind {
@@ -700,7 +702,7 @@ fn string(token: &PgToken, text: &[u8]) -> Option<String> {
     }
 }
 
-/// Returns what an `E'…'` means; escapes by number are not understood.
+/// Returns the value of an `E'…'`; numeric escapes are not supported.
 fn unescape(inner: &str) -> Option<String> {
     let mut value = String::with_capacity(inner.len());
     let mut letters = inner.chars();
@@ -725,7 +727,7 @@ fn unescape(inner: &str) -> Option<String> {
     Some(value)
 }
 
-/// Cuts a name as the server does: to 63 bytes, and not within a letter.
+/// Truncates a name like the server: to 63 bytes, and not within a character.
 fn truncate(mut name: String) -> String {
     while name.len() > NAME_BYTES_MAX {
         name.pop();
@@ -733,7 +735,7 @@ fn truncate(mut name: String) -> String {
     name
 }
 
-/// Effects that ask for details.
+/// Effects that require details.
 pub(super) const WITH_DETAILS: PgEffects = PgEffects::SET
     .with(PgEffects::DEFAULT)
     .with(PgEffects::RESET)

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-/// A set of things that a text may do to its session. No bit means that it leaves nothing behind,
-/// as far as its words can tell.
+/// A set of a text's possible effects on its session. Without any bit it leaves no state behind, as
+/// far as its words show.
 #[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
 pub struct PgEffects(u64);
 
-/// Makes the constants, and the names that [`fmt::Debug`] shows.
+/// Defines the constants, and the names that [`fmt::Debug`] shows.
 macro_rules! effects {
     ($($(#[$doc:meta])* $name:ident = $bit:literal,)*) => {
         impl PgEffects {
@@ -20,10 +20,10 @@ macro_rules! effects {
 }
 
 effects! {
-    /// `SET` of the session, also `SET SESSION CHARACTERISTICS`, and a call of `set_config` that
-    /// was understood.
+    /// `SET` of the session, including `SET SESSION CHARACTERISTICS`, and a call of `set_config`
+    /// that was understood.
     SET = 0,
-    /// `SET LOCAL` and what else ends with the transaction.
+    /// `SET LOCAL` and other settings that end with the transaction.
     SET_LOCAL = 1,
     /// `RESET` of one setting or of all.
     RESET = 2,
@@ -33,27 +33,27 @@ effects! {
     LISTEN = 4,
     /// `UNLISTEN`.
     UNLISTEN = 5,
-    /// `NOTIFY` or `pg_notify`; leaves nothing behind.
+    /// `NOTIFY` or `pg_notify`; leaves no state behind.
     NOTIFY = 6,
-    /// Makes something temporary, or names the schema of temporary things.
+    /// Creates a temporary object, or names the schema of temporary objects.
     TEMP = 7,
-    /// Takes or gives back an advisory lock of the session.
+    /// Takes or releases an advisory lock of the session.
     ADVISORY = 8,
     /// Declares a cursor `WITH HOLD`, or closes cursors.
     HOLD = 9,
     /// `PREPARE` in SQL.
     PREPARE = 10,
-    /// `EXECUTE` in SQL: what it does is what the prepared text does.
+    /// `EXECUTE` in SQL: has the effects of the prepared text.
     EXECUTE = 11,
     /// `DEALLOCATE`.
     DEALLOCATE = 12,
     /// `DISCARD`.
     DISCARD = 13,
-    /// `LOAD`: there is no way back.
+    /// `LOAD`: cannot be undone.
     LOAD = 14,
-    /// Seeds the session's random numbers: there is no way back, and no way to ask.
+    /// Seeds the session's random numbers: cannot be undone, nor queried.
     SEED = 15,
-    /// Reads `currval` or `lastval`, which are the session's.
+    /// Reads `currval` or `lastval`, which belong to the session.
     SEQUENCE_READ = 16,
     /// A `DO` block.
     DO = 17,
@@ -61,35 +61,35 @@ effects! {
     CALL = 18,
     /// Calls a function that is not known to be harmless.
     FUNCTION = 19,
-    /// Calls `set_config` for the session with what was not understood.
+    /// Calls `set_config` for the session with arguments that were not understood.
     SET_CONFIG = 20,
     /// Begins or ends a transaction or a savepoint.
     TRANSACTION = 21,
-    /// `ROLLBACK TO`: of what came before in the transaction, some is undone.
+    /// `ROLLBACK TO`: undoes a part of the transaction so far.
     ROLLBACK_TO = 22,
     /// `COPY`.
     COPY = 23,
     /// More than one statement.
     MULTI = 24,
-    /// The text, or a part that matters, was not understood: anything may happen.
+    /// The text, or a relevant part of it, was not understood: any effect is possible.
     UNPARSED = 25,
-    /// Asks for a transaction, or for a session, that may write.
+    /// Requests a transaction or session that may write.
     READ_WRITE = 26,
-    /// Touches tables, types or operators of the database, so that code may run that is not in the
-    /// text: triggers, views, rules, casts.
+    /// Uses tables, types or operators of the database, so that code outside of the text may run:
+    /// triggers, views, rules, casts.
     HIDDEN = 27,
-    /// Calls a function of the server's own by its plain name.
+    /// Calls a built-in function by its unqualified name.
     BUILTIN = 28,
-    /// `CREATE` of anything.
+    /// `CREATE` of any object.
     CREATE = 29,
-    /// `DROP` or `ALTER` of anything.
+    /// `DROP` or `ALTER` of any object.
     DROP = 30,
-    /// A statement stands behind one that may end the transaction: it runs in the next one.
+    /// A statement follows one that may end the transaction: it runs in the next one.
     AFTER_END = 31,
-    /// Calls a function that leaves something which lasts as long as the session: no statement
-    /// takes it back. A connection of dblink is one.
+    /// Calls a function that leaves state which lasts as long as the session, and which no
+    /// statement removes. A connection of dblink is an example.
     LASTING = 32,
-    /// Gives a setting the value that the session began with, or may: `RESET` has a bit of its own.
+    /// Sets a setting to the session's initial value, or may: `RESET` has a bit of its own.
     DEFAULT = 33,
     /// Calls `nextval` or `setval`, whose value the session keeps for `currval` and `lastval`.
     SEQUENCE_WRITE = 34,
@@ -99,8 +99,8 @@ impl PgEffects {
     /// No effects.
     pub const NONE: PgEffects = PgEffects(0);
 
-    /// Effects of code that is not in the text, or that was not understood: whatever a session can
-    /// keep, it may keep afterwards.
+    /// Effects of code that is not in the text, or that was not understood: any session state may
+    /// be left.
     pub const UNKNOWN: PgEffects = PgEffects(
         PgEffects::DO.0
             | PgEffects::CALL.0
@@ -110,31 +110,31 @@ impl PgEffects {
             | PgEffects::UNPARSED.0,
     );
 
-    /// The bits as a number, for a table.
+    /// Returns the bits as a number, for a table.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Returns whether all of `other` are in it.
+    /// Returns whether it contains all of `other`.
     #[must_use]
     pub const fn contains(self, other: PgEffects) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Returns whether any of `other` are in it.
+    /// Returns whether it contains any of `other`.
     #[must_use]
     pub const fn intersects(self, other: PgEffects) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Returns whether there is none.
+    /// Returns whether it is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Both.
+    /// Returns the union.
     #[must_use]
     pub const fn with(self, other: PgEffects) -> PgEffects {
         PgEffects(self.0 | other.0)
@@ -146,9 +146,9 @@ impl PgEffects {
         PgEffects(self.0 & !other.0)
     }
 
-    /// Returns what has to be assumed once the client chose its own `search_path`. A plain name of
-    /// a function of the server's own may then be another function's, and a plain name of a new
-    /// table may be that of a temporary one.
+    /// Returns the effects to assume once the client has chosen its own `search_path`. An
+    /// unqualified name of a built-in function may then be another function's, and an unqualified
+    /// name of a new table may be that of a temporary one.
     #[must_use]
     pub const fn with_own_search_path(self) -> PgEffects {
         let mut all = self;

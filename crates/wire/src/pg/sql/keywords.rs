@@ -1,11 +1,11 @@
-//! The words of SQL that decide something here, and the functions that are known to be harmless.
+//! SQL keywords that are relevant here, and functions that are known to be harmless.
 
 use std::sync::LazyLock;
 
-/// Longest identifier of the server, in bytes: `NAMEDATALEN` less one.
+/// Maximum length of an identifier in the server, in bytes: `NAMEDATALEN` minus one.
 pub(super) const NAME_BYTES_MAX: usize = 63;
 
-/// A word without quotes, in lower case, kept on the stack. A longer one is no word of ours.
+/// An unquoted word in lower case, kept on the stack. A longer one is not a keyword.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LowerWord {
     bytes: [u8; NAME_BYTES_MAX + 1],
@@ -13,8 +13,8 @@ pub(super) struct LowerWord {
 }
 
 impl LowerWord {
-    /// Folds `word` as the server folds it, as far as ASCII goes; what is longer than a name can
-    /// be becomes empty.
+    /// Folds `word` like the server, as far as ASCII is concerned; a word longer than a name
+    /// becomes empty.
     pub(super) fn fold(word: &[u8]) -> LowerWord {
         let mut lower = LowerWord { bytes: [0; NAME_BYTES_MAX + 1], length: 0 };
         if let Some(bytes) = lower.bytes.get_mut(..word.len()) {
@@ -26,8 +26,8 @@ impl LowerWord {
         lower
     }
 
-    /// The name between double quotes, taken as it is. One with a quote inside becomes empty: no
-    /// name that matters here has one.
+    /// Returns the name between double quotes, unchanged. One with a quote inside becomes empty: no
+    /// relevant name has one.
     pub(super) fn quoted(token: &[u8]) -> LowerWord {
         let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
         let mut lower = LowerWord { bytes: [0; NAME_BYTES_MAX + 1], length: 0 };
@@ -46,11 +46,11 @@ impl LowerWord {
     }
 }
 
-/// Makes the enum of words and the function that finds one.
+/// Defines the enum of words and the function that finds one.
 macro_rules! keywords {
     ($($variant:ident = $text:literal,)*) => {
-        /// A word that means something to the scan. `Reserved` is a word that can never be a
-        /// function's name, `Name` is everything else.
+        /// A word with a meaning for the scan. `Reserved` is a word that can never be a function's
+        /// name, `Name` is any other.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub(super) enum Word {
             Name,
@@ -93,9 +93,8 @@ keywords! {
 }
 
 impl Word {
-    /// Returns whether an opening parenthesis behind the word never makes a function call of it.
-    /// These are the words of the server's grammar that are reserved, or reserved for columns'
-    /// names.
+    /// Returns whether an opening parenthesis after the word never makes it a function call: the
+    /// words of the server's grammar that are reserved, or reserved for columns' names.
     pub(super) fn never_a_function(self) -> bool {
         matches!(
             self,
@@ -134,10 +133,9 @@ impl Word {
     }
 }
 
-/// Words of `src/include/parser/kwlist.h` of version 15 that are reserved, then those reserved for
-/// columns' names: types, and calls with a grammar of their own. Those that have a variant above
-/// are left out. A newer server reserves more; a word that is missing here only makes a call of
-/// what is none.
+/// Reserved words of `src/include/parser/kwlist.h` of version 15, then those reserved for columns'
+/// names: types, and calls with a grammar of their own. Words with a variant above are left out. A
+/// newer server reserves more; a missing word only causes a false call.
 #[rustfmt::skip]
 const RESERVED: &[&str] = &[
     "any", "array", "asc", "asymmetric", "both", "case", "check", "collate", "column",
@@ -155,11 +153,11 @@ const RESERVED: &[&str] = &[
     "xmlnamespaces", "xmlparse", "xmlpi", "xmlroot", "xmlserialize", "xmltable",
 ];
 
-/// Slots of the table of words: a power of two, about four times as many as there are words.
+/// Slots of the table of words: a power of two, about four times the number of words.
 const SLOTS: usize = 1024;
 
-/// Returns which word `text` is, in whatever case it is written. Every word of every text comes
-/// through here, so it is one look into a hash table.
+/// Returns the keyword of `text`, in any case. Every word of every text is looked up here, so it is
+/// a single access to a hash table.
 pub(super) fn word(text: &[u8]) -> Word {
     let mut slot = slot(text);
     while let Some(Some((known, word))) = TABLE.get(slot) {
@@ -171,14 +169,14 @@ pub(super) fn word(text: &[u8]) -> Word {
     Word::Name
 }
 
-/// Returns where a word is looked for first; the same for both cases of a letter.
+/// Returns the first slot to search; the same for both cases of a letter.
 fn slot(text: &[u8]) -> usize {
     let at = |index: usize| usize::from(text.get(index).copied().unwrap_or(0) | 0x20);
     let last = at(text.len().wrapping_sub(1));
     (text.len() * 151 + at(0) * 37 + at(2) * 11 + at(1) * 3 + last * 71) % SLOTS
 }
 
-/// A word and what it means, or a free slot.
+/// A word with its meaning, or a free slot.
 type Slot = Option<(&'static [u8], Word)>;
 
 static TABLE: LazyLock<Vec<Slot>> = LazyLock::new(|| {
@@ -196,7 +194,7 @@ static TABLE: LazyLock<Vec<Slot>> = LazyLock::new(|| {
     table
 });
 
-/// Returns whether a cast to this type runs none but the server's own code.
+/// Returns whether a cast to this type runs only the server's own code.
 pub(super) fn is_own_type(lower: &[u8]) -> bool {
     matches!(
         lower,
@@ -261,14 +259,14 @@ pub(super) enum PgFunctionEffect {
     SequenceRead,
     SequenceWrite,
     SetConfig,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
-/// Returns what `name` of `pg_catalog` does. The list of harmless names is `harmless.txt`:
-/// functions that both version 15 and version 18 have, all forms of which are immutable or stable
-/// and run no SQL they are given, and volatile ones that were looked at one by one (`random`,
-/// `lo_put`, `pg_sleep`, transaction-level advisory locks …).
+/// Returns the effect of the function `name` of `pg_catalog`. The list of harmless names is
+/// `harmless.txt`: functions that exist in versions 15 and 18, all forms of which are immutable or
+/// stable and run no SQL from their arguments, and volatile ones that were checked individually
+/// (`random`, `lo_put`, `pg_sleep`, transaction-level advisory locks …).
 pub(super) fn call(name: &[u8]) -> PgFunctionEffect {
     match name {
         b"set_config" => PgFunctionEffect::SetConfig,
@@ -285,9 +283,8 @@ pub(super) fn call(name: &[u8]) -> PgFunctionEffect {
     }
 }
 
-/// True for a function, in any schema, that leaves something in the session which
-/// `DISCARD ALL` does not take away. Asking finds connections of dblink that have a name, and
-/// nothing else of these.
+/// Returns true for a function, in any schema, that leaves state in the session which `DISCARD ALL`
+/// does not remove. Queries find only named connections of dblink, and none of the other state.
 pub(super) fn is_lasting(name: &[u8]) -> bool {
     matches!(
         name,
@@ -303,10 +300,10 @@ pub(super) fn is_lasting(name: &[u8]) -> bool {
     )
 }
 
-/// The function of dblink that a text which is not understood is searched for.
+/// The function of dblink that is searched for in texts that are not understood.
 const CONNECTS: &[u8] = b"dblink_connect";
 
-/// True for a text that names the function that opens connections of dblink.
+/// Returns true for a text that names the function that opens connections of dblink.
 pub(super) fn mentions_lasting(text: &[u8]) -> bool {
     text.windows(CONNECTS.len()).any(|it| it.eq_ignore_ascii_case(CONNECTS))
 }

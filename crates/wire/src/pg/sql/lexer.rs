@@ -1,13 +1,13 @@
-//! Cuts a text of SQL into tokens, as PostgreSQL's own scanner does, and never further.
+//! Splits an SQL text into tokens like PostgreSQL's own scanner, and never reads further.
 //!
-//! No token is decoded here and nothing is allocated. Where a text reads differently under another
-//! `standard_conforming_strings` or in another client encoding, it counts as broken: the caller
-//! then claims nothing about it. Source: `src/backend/parser/scan.l` says what the scanner accepts.
+//! No token is decoded here and nothing is allocated. A text whose tokens depend on
+//! `standard_conforming_strings` or the client encoding counts as broken: the caller then assumes
+//! nothing about it. Source: `src/backend/parser/scan.l` defines what the scanner accepts.
 
-/// Kind of a token; its text is a range of the whole.
+/// Kind of a token; its text is a range of the input.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PgTokenKind {
-    /// An identifier or key word without quotes.
+    /// An unquoted identifier or keyword.
     Word,
     /// An identifier in double quotes.
     Quoted,
@@ -15,20 +15,20 @@ pub(super) enum PgTokenKind {
     Plain,
     /// `E'…'`.
     Escaped,
-    /// `$tag$…$tag$`; the range has the tags.
+    /// `$tag$…$tag$`; the range includes the tags.
     Dollar,
     /// `B'…'`, `X'…'`, `N'…'`, `U&'…'`.
     Other,
     Number,
     /// `$1`.
     Parameter,
-    /// `::`, the one operator of two characters that anybody asks for.
+    /// `::`, the only operator of two characters that is needed.
     Cast,
     /// A character of an operator, or one of `,;()[].:`.
     Mark(u8),
 }
 
-/// A token and where it stands in the text.
+/// A token with its range in the text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct PgToken {
     pub kind: PgTokenKind,
@@ -60,7 +60,7 @@ impl PgToken {
     }
 }
 
-/// Goes over a text once, from its beginning to its end.
+/// Scans a text once, from its beginning to its end.
 #[derive(Clone, Debug)]
 pub(super) struct PgLexer<'a> {
     text: &'a [u8],
@@ -73,8 +73,7 @@ impl<'a> PgLexer<'a> {
         PgLexer { text, at: 0, broken: false }
     }
 
-    /// Returns whether something was met that has no end, or two readings. There are no tokens
-    /// after it.
+    /// Returns whether an unterminated or ambiguous part was found. There are no tokens after it.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
@@ -93,7 +92,7 @@ impl<'a> PgLexer<'a> {
         None
     }
 
-    /// Passes white space and comments.
+    /// Skips whitespace and comments.
     fn skip_blank(&mut self) {
         loop {
             match (self.byte(0), self.byte(1)) {
@@ -109,7 +108,7 @@ impl<'a> PgLexer<'a> {
         }
     }
 
-    /// Passes a comment with those inside it; one without an end breaks the text.
+    /// Skips a comment with nested ones; an unterminated one breaks the text.
     fn skip_comment(&mut self) {
         let mut depth = 0usize;
         while self.at < self.text.len() {
@@ -135,9 +134,9 @@ impl<'a> PgLexer<'a> {
         Some(PgToken { kind, start, end: self.at })
     }
 
-    /// A string that knows no backslash. With `standard_conforming_strings` off it would, so a
-    /// backslash that changes where the string ends makes it a text of two readings. The same
-    /// holds of the second part of an `E'…'` that goes on in the next line.
+    /// Scans a string without backslash escapes. With `standard_conforming_strings` off it would
+    /// have them, so a backslash that changes the end of the string makes the text ambiguous. The
+    /// same holds for the second part of an `E'…'` that continues on the next line.
     fn plain(&mut self, start: usize, kind: PgTokenKind) -> Option<PgToken> {
         self.at += 1;
         let mut backslashes = 0usize;
@@ -159,8 +158,8 @@ impl<'a> PgLexer<'a> {
         self.fail()
     }
 
-    /// `E'…'`. In some client encodings a backslash is the second byte of a letter, so one behind
-    /// a byte that is not ASCII has two readings.
+    /// Scans `E'…'`. In some client encodings a backslash can be the second byte of a character, so
+    /// one after a byte beyond ASCII is ambiguous.
     fn escaped(&mut self, start: usize) -> Option<PgToken> {
         self.at += 2;
         let mut last = 0u8;
@@ -202,7 +201,7 @@ impl<'a> PgLexer<'a> {
         while self.byte(0).is_ascii_digit() {
             self.at += 1;
         }
-        // `1..2` is a range of PL/pgSQL: the dots are not part of the number.
+        // `1..2` is a range of PL/pgSQL: the dots are not a part of the number.
         if self.byte(0) == b'.' && self.byte(1) != b'.' {
             self.at += 1;
             while self.byte(0).is_ascii_digit() {
@@ -218,12 +217,12 @@ impl<'a> PgLexer<'a> {
                 }
             }
         }
-        // Letters that follow are a token of their own, as servers before version 15 have it:
-        // `SELECT 1into temp t` is legal there.
+        // Following letters are a separate token, as in servers before version 15: `SELECT 1into
+        // temp t` is legal there.
         self.token(PgTokenKind::Number, start)
     }
 
-    /// `$1`, `$tag$…$tag$`, or a dollar sign that belongs to nothing.
+    /// Scans `$1`, `$tag$…$tag$`, or a lone dollar sign.
     fn dollar(&mut self, start: usize) -> Option<PgToken> {
         self.at += 1;
         if self.byte(0).is_ascii_digit() {
@@ -245,8 +244,8 @@ impl<'a> PgLexer<'a> {
         self.dollar_body(start)
     }
 
-    /// Finds the closing tag; each byte is looked at a bounded number of times, because a tag has
-    /// a dollar sign only at its ends: a comparison that fails ends before the next candidate.
+    /// Finds the closing tag. Each byte is examined a bounded number of times, because a tag has
+    /// dollar signs only at its ends: a failed comparison ends before the next candidate.
     fn dollar_body(&mut self, start: usize) -> Option<PgToken> {
         let text = self.text;
         let tag = text.get(start..self.at).unwrap_or_default();
@@ -276,7 +275,7 @@ impl<'a> PgLexer<'a> {
                 self.at += 2;
                 return self.plain(start, PgTokenKind::Other);
             }
-            // Which name this is depends on `UESCAPE`, which comes behind it.
+            // The name depends on a `UESCAPE` that follows it.
             b'u' | b'U' if self.byte(1) == b'&' && self.byte(2) == b'"' => return self.fail(),
             _ => {}
         }
@@ -297,7 +296,7 @@ impl Iterator for PgLexer<'_> {
         }
         let start = self.at;
         match self.byte(0) {
-            // A text ends at a zero byte for the server; whatever hides behind it is not ours.
+            // For the server a text ends at a zero byte; the rest is not examined.
             0 => self.fail(),
             b'\'' => self.plain(start, PgTokenKind::Plain),
             b'"' => self.quoted(start),

@@ -1,12 +1,12 @@
-//! Names of settings that a text mentions in its strings, for code that is not in the text.
+//! Names of settings in the strings of a text, which code outside of the text may set.
 
 use super::quote::{SETTING_NAME_BYTES_MAX, is_setting_name};
 
-/// Names that are kept of one text.
+/// Maximum names that are kept of one text.
 const MENTIONS_MAX: usize = 16;
 
-/// The setting of no module (`app.user`) that a string may name, in lower case: whether there is
-/// such a setting only the server knows.
+/// Returns the custom setting (`app.user`) that a string may name, in lower case: only the server
+/// knows whether there is such a setting.
 #[must_use]
 pub fn custom_setting_name(string: &[u8]) -> Option<String> {
     if string.len() > SETTING_NAME_BYTES_MAX || !string.contains(&b'.') {
@@ -16,10 +16,12 @@ pub fn custom_setting_name(string: &[u8]) -> Option<String> {
     is_setting_name(name).then(|| name.to_ascii_lowercase())
 }
 
-/// Strings of a text, within other strings too, that may name such settings.
+/// Returns the strings of a text, including those within other strings, that may name such
+/// settings.
 pub(super) fn mentions(text: &[u8]) -> Vec<String> {
     let mut names = Vec::new();
-    // Whether a quote opens or closes does not matter: what stands between two is looked at.
+    // Whether a quote opens or closes a string does not matter: the text between any two is
+    // examined.
     for between in text.split(|byte| *byte == b'\'') {
         if let Some(name) = custom_setting_name(between)
             && !names.contains(&name)

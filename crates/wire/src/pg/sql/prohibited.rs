@@ -1,19 +1,20 @@
-//! Prohibited functions, relations and statements for readers and sandboxes, by their names.
+//! Functions, relations and statements that are prohibited for read-only clients and sandboxes, by
+//! their names.
 //!
-//! A read-only transaction of PostgreSQL stops what `pg_dump` would show afterwards, and not what
-//! it calls "commands OK in a read-only transaction": maintenance, locks, notifications, `CALL` and
+//! A read-only transaction of PostgreSQL prevents changes that `pg_dump` would show afterwards, but
+//! not the "commands OK in a read-only transaction": maintenance, locks, notifications, `CALL` and
 //! `DO` (`ClassifyUtilityCommandAsReadOnly` in
-//! <https://github.com/postgres/postgres/blob/REL_17_STABLE/src/backend/tcop/utility.c>). Functions
-//! are checked one by one by the server, and those for large objects from version 16 on only
+//! <https://github.com/postgres/postgres/blob/REL_17_STABLE/src/backend/tcop/utility.c>). The
+//! server checks functions individually, and those for large objects only from version 16 on
 //! (<https://www.postgresql.org/docs/16/release-16.html>, "Disallow large object modification in
-//! read-only transactions"). Code of the database that calls them is not seen here: what it may do
-//! rests on the rights of the role.
+//! read-only transactions"). Code of the database that calls them is not visible here: its effects
+//! are limited only by the rights of the role.
 
 use super::keywords::{self, LowerWord, Word};
 use super::lexer::{PgLexer, PgToken, PgTokenKind};
 use crate::prohibitions::TextProhibitions;
 
-/// Functions that do more than reading, with what they are called in errors. Sorted.
+/// Functions that do more than reading, as named in errors. Sorted.
 const FUNCTIONS: &[&str] = &[
     "autoprewarm_dump_now",
     "autoprewarm_start_worker",
@@ -112,11 +113,11 @@ const FUNCTIONS: &[&str] = &[
     "xslt_process",
 ];
 
-/// Families of such functions, by what their names begin with.
+/// Families of such functions, by the prefixes of their names.
 const FAMILIES: &[&str] =
     &["binary_upgrade_", "crosstab", "dblink", "pg_replication_origin_", "pg_stat_reset"];
 
-/// Functions of a family that are no danger: they tell, and end what the session has itself.
+/// Harmless functions of these families: they report, and end, state of the session itself.
 const HARMLESS_OF_FAMILIES: &[&str] = &[
     "pg_replication_origin_oid",
     "pg_replication_origin_progress",
@@ -124,8 +125,8 @@ const HARMLESS_OF_FAMILIES: &[&str] = &[
     "pg_replication_origin_session_progress",
 ];
 
-/// Functions that read what stands in a value (a query, a table's name), or files of the server:
-/// neither passwords nor other clients' texts could be kept from a sandbox that calls them. Sorted.
+/// Functions that read what a value names (a query, a table), or files of the server: neither
+/// passwords nor other clients' texts could be kept from a sandbox that calls them. Sorted.
 const READ_ANYTHING: &[&str] = &[
     "connectby",
     "database_to_xml",
@@ -145,8 +146,8 @@ const READ_ANYTHING: &[&str] = &[
     "xpath_table",
 ];
 
-/// Relations, columns and functions that have passwords, their hashes or the texts of other
-/// clients in them. Sorted.
+/// Relations, columns and functions that contain passwords, their hashes or the texts of other
+/// clients. Sorted.
 const SECRETS: &[&str] = &[
     "_pg_user_mappings",
     "pg_authid",
@@ -171,16 +172,16 @@ const SECRETS: &[&str] = &[
     "user_mapping_options",
 ];
 
-/// Name of a `COPY` that goes past the client's connection.
+/// Name of a `COPY` that bypasses the client's connection.
 const COPY_ELSEWHERE: &str = "COPY with files and programs of the server";
 
-/// A name as the list has it, if it is in it.
+/// Returns the list's entry for a name, if there is one.
 fn find(list: &[&'static str], name: &[u8]) -> Option<&'static str> {
     let at = list.binary_search_by(|it| it.as_bytes().cmp(name)).ok()?;
     list.get(at).copied()
 }
 
-/// A function that is called, by its name as the server folds it; its schema does not matter.
+/// Checks a called function, by its folded name; its schema does not matter.
 pub(super) fn call(name: &[u8]) -> TextProhibitions {
     let family = || {
         let is_exempt = HARMLESS_OF_FAMILIES.iter().any(|it| it.as_bytes() == name);
@@ -192,9 +193,9 @@ pub(super) fn call(name: &[u8]) -> TextProhibitions {
     }
 }
 
-/// A name of anything.
+/// Checks any name.
 pub(super) fn name(name: &[u8]) -> TextProhibitions {
-    // Most names are of none of these, and begin with another letter.
+    // Most names are none of these, and begin with another letter.
     let for_sandboxes = match name.first() {
         Some(b'_' | b'p' | b's' | b'u') => find(SECRETS, name),
         _ => None,
@@ -202,7 +203,7 @@ pub(super) fn name(name: &[u8]) -> TextProhibitions {
     TextProhibitions { for_sandboxes, ..TextProhibitions::NONE }
 }
 
-/// A statement, by its first word and by what follows up to its end.
+/// Checks a statement, by its first word and the rest up to its end.
 pub(super) fn statement(word: Word, lexer: &PgLexer<'_>) -> TextProhibitions {
     let for_readers = match word {
         Word::Call => Some("CALL"),
@@ -227,7 +228,7 @@ pub(super) fn statement(word: Word, lexer: &PgLexer<'_>) -> TextProhibitions {
         Word::Alter if is_role(lexer) && has_keywords(lexer, &[b"password"]) => {
             Some("a password of ALTER ROLE")
         }
-        // They have whatever the server keeps, passwords' hashes and its log among it.
+        // They can contain any data of the server, including password hashes and its log.
         Word::Copy => for_readers,
         _ => None,
     };
@@ -241,13 +242,13 @@ fn lower(token: &PgToken, text: &[u8]) -> LowerWord {
     }
 }
 
-/// Returns true if this word comes next.
+/// Returns true if this word is next.
 fn begins(lexer: &PgLexer<'_>, word: &[u8]) -> bool {
     let next = lexer.clone().next();
     next.is_some_and(|it| lower(&it, lexer.text()).bytes() == word)
 }
 
-/// `ALTER ROLE`, `ALTER USER`, `ALTER GROUP`; not `ALTER USER MAPPING`.
+/// Returns true for `ALTER ROLE`, `ALTER USER`, `ALTER GROUP`; not for `ALTER USER MAPPING`.
 fn is_role(lexer: &PgLexer<'_>) -> bool {
     let mut ahead = lexer.clone();
     let is_role = ahead
@@ -256,8 +257,7 @@ fn is_role(lexer: &PgLexer<'_>) -> bool {
     is_role && !begins(&ahead, b"mapping")
 }
 
-/// Returns true if these words stand in the rest of the statement, one behind the other and
-/// unquoted.
+/// Returns true if the rest of the statement contains these words in sequence and unquoted.
 fn has_keywords(lexer: &PgLexer<'_>, keywords: &[&[u8]]) -> bool {
     let mut found = 0;
     for token in lexer.clone().take_while(|it| !it.is_mark(b';')) {
@@ -275,7 +275,7 @@ fn has_keywords(lexer: &PgLexer<'_>, keywords: &[&[u8]]) -> bool {
     false
 }
 
-/// Returns true for a `COPY` that reads or writes something else than the client's connection.
+/// Returns true for a `COPY` that reads or writes anything but the client's connection.
 fn copies_elsewhere(lexer: &PgLexer<'_>) -> bool {
     let mut ahead = lexer.clone();
     let mut depth = 0usize;

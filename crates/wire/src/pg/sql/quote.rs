@@ -1,4 +1,4 @@
-//! Writing names and values so that they are read back as what they are, and nothing else.
+//! Quoting of names and values, so that they are parsed back unchanged.
 
 /// Appends `name` as an identifier, in double quotes.
 pub fn quote_identifier(out: &mut Vec<u8>, name: &str) {
@@ -12,11 +12,11 @@ pub fn quote_identifier(out: &mut Vec<u8>, name: &str) {
     out.push(b'"');
 }
 
-/// Appends `value` as a string. One with a backslash becomes an `E'…'`, which reads the same
-/// whatever `standard_conforming_strings` says.
+/// Appends `value` as a string. One with a backslash is written as `E'…'`, which does not depend on
+/// `standard_conforming_strings`.
 pub fn quote_literal(out: &mut Vec<u8>, value: &str) {
     if value.contains('\\') {
-        // The space keeps the `E` away from a name that may stand before it.
+        // The space separates the `E` from a preceding name.
         out.extend_from_slice(b" E");
     }
     let escapes = value.contains('\\');
@@ -25,7 +25,7 @@ pub fn quote_literal(out: &mut Vec<u8>, value: &str) {
         match letter {
             '\'' | '\\' => out.extend([letter; 2].iter().flat_map(|it| u8::try_from(*it))),
             // In some client encodings (GBK, SJIS) the byte before a backslash makes it a part of a
-            // letter: then it escapes nothing, and what was quoted gets out.
+            // character: it then escapes nothing, and quoted text could escape from the string.
             _ if escapes && !letter.is_ascii() => {
                 out.extend_from_slice(format!("\\U{:08x}", u32::from(letter)).as_bytes());
             }
@@ -35,8 +35,8 @@ pub fn quote_literal(out: &mut Vec<u8>, value: &str) {
     out.push(b'\'');
 }
 
-/// Returns whether `name` can be that of a setting: `[A-Za-z_][A-Za-z0-9_$]*`, with dots between
-/// such parts, and not longer than [`SETTING_NAME_BYTES_MAX`].
+/// Returns whether `name` is a possible name of a setting: `[A-Za-z_][A-Za-z0-9_$]*`, with dots
+/// between such parts, and not longer than [`SETTING_NAME_BYTES_MAX`].
 #[must_use]
 pub fn is_setting_name(name: &str) -> bool {
     let part = |part: &str| {
@@ -47,11 +47,11 @@ pub fn is_setting_name(name: &str) -> bool {
     name.len() <= SETTING_NAME_BYTES_MAX && name.split('.').all(part)
 }
 
-/// Longest name of a setting that is replayed: two names of 63 bytes and a dot.
+/// Maximum length of the name of a replayed setting: two names of 63 bytes and a dot.
 pub const SETTING_NAME_BYTES_MAX: usize = 127;
 
-/// The values of a setting that is a list of names, written as the server keeps them: names in
-/// quotes where they need them. Source: `flatten_set_variable_args` of `utils/misc/guc.c`.
+/// Appends an item to the value of a setting that is a list of names, in the server's form: names
+/// in quotes where needed. Source: `flatten_set_variable_args` of `utils/misc/guc.c`.
 pub(super) fn push_list_item(list: &mut String, item: &str) {
     let mut bytes = item.bytes();
     let plain = bytes.next().is_some_and(|it| it.is_ascii_lowercase() || it == b'_')
@@ -70,8 +70,8 @@ pub(super) fn push_list_item(list: &mut String, item: &str) {
     list.push('"');
 }
 
-/// The names in the value of a setting that is a list of them. `None` when it is written as none.
-/// Source: `SplitIdentifierString` of `utils/adt/varlena.c`.
+/// Returns the names in the value of a setting that is a list. `None` if it is malformed. Source:
+/// `SplitIdentifierString` of `utils/adt/varlena.c`.
 #[must_use]
 pub fn list_items(value: &str) -> Option<Vec<String>> {
     let mut items = Vec::new();

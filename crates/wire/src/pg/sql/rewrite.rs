@@ -9,26 +9,26 @@ use super::{PgNameAction, scan};
 /// Action of a text on channels, with the statement that takes it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ListenAction {
-    /// Number of the statement in its text, from 0: the command tag with this number is its.
+    /// Number of the statement in its text, from 0: the number of its command tag.
     pub statement: usize,
     /// Change of the subscriptions.
     pub subscription: SubscriptionChange,
 }
 
-/// A change of what a client listens to.
+/// A change of a client's subscriptions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SubscriptionChange {
-    /// To this channel, from the commit on.
+    /// Subscribes to this channel, from the commit on.
     Begin(String),
-    /// To this one no longer.
+    /// Ends the subscription to this channel.
     End(String),
-    /// To none.
+    /// Ends all subscriptions.
     EndAll,
 }
 
-/// Makes `UNLISTEN` of each `LISTEN`, so that a server connection that is shared does not come to
-/// listen, while order, errors and transactions stay the server's. `None` when the text has
-/// neither, or is not understood: it must not be forwarded to a shared connection then.
+/// Rewrites each `LISTEN` to `UNLISTEN`, so that a shared server connection does not listen, while
+/// order, errors and transactions stay the server's. `None` if the text contains neither, or is not
+/// understood: it must then not be forwarded to a shared connection.
 #[must_use]
 pub fn rewrite_listen(text: &[u8]) -> Option<(Vec<u8>, Vec<ListenAction>)> {
     let effects = scan::scan(text).effects;
@@ -65,8 +65,8 @@ pub fn rewrite_listen(text: &[u8]) -> Option<(Vec<u8>, Vec<ListenAction>)> {
     Some((out, actions))
 }
 
-/// `text` with `name` in place of what stands at `range`. `name` is written as it is: it has to be
-/// an identifier already.
+/// Returns `text` with `name` in place of `range`. `name` is inserted unchanged: it has to be a
+/// valid identifier.
 #[must_use]
 pub fn rewrite_name(text: &[u8], range: Range<usize>, name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + name.len());

@@ -1,8 +1,8 @@
-//! Single pass over a text that finds what the text may leave behind.
+//! Single pass over a text that finds its possible lasting effects.
 //!
-//! It knows the order of words where the order matters and nothing else of the grammar. Its rule
-//! is to claim a bit too many rather than one too few. It allocates nothing, never goes back by
-//! more than [`ARGUMENT_TOKENS_MAX`] tokens, and does not recurse.
+//! It knows the order of words where the order matters, but no grammar otherwise. It prefers false
+//! positives to false negatives. It allocates nothing, never goes back by more than
+//! [`ARGUMENT_TOKENS_MAX`] tokens, and does not recurse.
 
 use super::effects::PgEffects;
 use super::keywords::{self, LowerWord, PgFunctionEffect, Word};
@@ -10,8 +10,8 @@ use super::lexer::{PgLexer, PgToken, PgTokenKind};
 use super::prohibited;
 use crate::prohibitions::TextProhibitions;
 
-/// Tokens of a call of `set_config` that are read at most; a longer call is not understood. Calls
-/// may stand inside each other, and each is looked at on its own.
+/// Maximum tokens of a call of `set_config` that are read; a longer call is not understood. Calls
+/// may be nested, and each is parsed on its own.
 pub(super) const ARGUMENT_TOKENS_MAX: usize = 32;
 
 /// Result of one pass.
@@ -46,7 +46,7 @@ pub(super) fn scan(text: &[u8]) -> PgScanResult {
     }
 }
 
-/// The token before the present one, as far as it matters.
+/// The token before the current one, as far as it matters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum PgPreviousToken {
     /// The beginning of a statement.
@@ -59,13 +59,13 @@ enum PgPreviousToken {
     Other,
 }
 
-/// A name of one or several parts that was just read.
+/// A name of one or several parts that was just processed.
 #[derive(Clone, Copy, Debug)]
 struct PgNameChain {
     parts: u8,
     last: PgToken,
     word: Word,
-    /// True if the part before the last one, the only one before it, is `pg_catalog`.
+    /// True if the only part before the last one is `pg_catalog`.
     in_catalog: bool,
     /// Token before the first part.
     before: PgPreviousToken,
@@ -78,20 +78,20 @@ struct PgScan<'a> {
     effects: PgEffects,
     prohibitions: TextProhibitions,
     hash: u64,
-    /// Constant at the end of what was hashed: none, one, or one with a comma behind it.
+    /// Constant at the end of the hashed text: none, one, or one followed by a comma.
     constants: ConstantState,
     statements: usize,
     depth: usize,
-    /// First word of the present statement, and how many tokens of it were read.
+    /// First word of the current statement, and the number of its tokens so far.
     verb: Word,
     position: usize,
     before: PgPreviousToken,
     chain: PgNameChain,
     /// True if the last `INTO` belongs to an `INSERT` or a `MERGE`.
     into_existing: bool,
-    /// True if semicolons no longer end statements: a body of SQL in a function.
+    /// True if semicolons do not end statements: in an SQL body of a function.
     in_body: bool,
-    /// True if a statement was read that may end the transaction.
+    /// True if a statement was scanned that may end the transaction.
     ended: bool,
 }
 
@@ -151,8 +151,8 @@ impl<'a> PgScan<'a> {
             }
             PgTokenKind::Mark(b'(') => self.open(),
             PgTokenKind::Mark(b')') => self.depth = self.depth.saturating_sub(1),
-            // What comes before this dot is no plain name: whatever is called behind it has an
-            // owner that is not known.
+            // The name before this dot is not a plain one: the owner of a function called after it
+            // is unknown.
             PgTokenKind::Mark(b'.') if !matches!(self.before, PgPreviousToken::Word(_)) => {
                 self.chain.parts = 2
             }
@@ -177,11 +177,11 @@ impl<'a> PgScan<'a> {
         }
     }
 
-    /// A word or a quoted identifier.
+    /// Handles a word or a quoted identifier.
     fn name(&mut self, token: &PgToken) {
         let text = token.text(self.text);
         let after_dot = self.before == PgPreviousToken::Dot;
-        // Behind a dot every word is a name.
+        // After a dot every word is a name.
         let word = match token.kind {
             PgTokenKind::Word if !after_dot => keywords::word(text),
             _ => Word::Name,
@@ -213,7 +213,7 @@ impl<'a> PgScan<'a> {
         }
     }
 
-    /// The name that a token is.
+    /// Returns the name of a token.
     fn lower(&self, token: &PgToken) -> LowerWord {
         let text = token.text(self.text);
         match token.kind {
@@ -222,7 +222,7 @@ impl<'a> PgScan<'a> {
         }
     }
 
-    /// A word that is not the first of its statement.
+    /// Handles a word that is not the first of its statement.
     fn word(&mut self, word: Word) {
         let before = match self.before {
             PgPreviousToken::Word(before) => before,
@@ -247,7 +247,8 @@ impl<'a> PgScan<'a> {
             Word::From | Word::Table | Word::Cast => self.effects |= PgEffects::HIDDEN,
             Word::Create => self.effects |= PgEffects::CREATE,
             Word::Default if self.verb == Word::Set => self.effects |= PgEffects::DEFAULT,
-            // `SET TIME ZONE LOCAL` means the default as well; `SET LOCAL` says how long.
+            // `SET TIME ZONE LOCAL` means the default as well; in `SET LOCAL` the word is the
+            // scope.
             Word::Local if self.verb == Word::Set && self.position > 1 => {
                 self.effects |= PgEffects::DEFAULT;
             }
@@ -264,10 +265,10 @@ impl<'a> PgScan<'a> {
             }
             Word::To if self.verb == Word::Rollback => {
                 self.effects |= PgEffects::ROLLBACK_TO;
-                // What stood before it stays as it was seen.
+                // The findings before it are kept.
                 self.ended = self.effects.intersects(PgEffects::AFTER_END);
             }
-            // The script of an extension may do everything.
+            // The script of an extension can have any effect.
             Word::Extension if self.verb == Word::Create => self.effects |= PgEffects::UNPARSED,
             Word::Atomic if before == Word::Begin => {
                 self.in_body = true;
@@ -277,7 +278,7 @@ impl<'a> PgScan<'a> {
         }
     }
 
-    /// Returns what the first word of a statement says.
+    /// Returns the effects of a statement's first word.
     fn begins(&self, word: Word) -> PgEffects {
         match word {
             Word::Select | Word::Values | Word::Show | Word::With => PgEffects::NONE,
@@ -323,12 +324,12 @@ impl<'a> PgScan<'a> {
         }
     }
 
-    /// The word behind the present token.
+    /// Returns the word after the current token.
     fn next_word(&self) -> Word {
         peek(&mut self.lexer.clone(), self.text)
     }
 
-    /// `SET …`: which kind of it.
+    /// Returns the effects of `SET …`, by its kind.
     fn set(&self) -> PgEffects {
         let mut ahead = self.lexer.clone();
         let mut word = peek(&mut ahead, self.text);
@@ -354,7 +355,7 @@ impl<'a> PgScan<'a> {
             Word::Seed => return PgEffects::SEED,
             _ => {}
         }
-        // The name once more, because it may stand in quotes.
+        // The name is read again, because it may be quoted.
         let mut ahead = self.lexer.clone();
         let mut name = peek_lower(&mut ahead, self.text);
         if name.bytes() == b"session" {
@@ -371,7 +372,7 @@ impl<'a> PgScan<'a> {
         }
     }
 
-    /// An opening parenthesis: a call, if a name stands before it that can be a function's.
+    /// Handles an opening parenthesis: a call, if a possible function name precedes it.
     fn open(&mut self) {
         self.depth += 1;
         if self.position == 0 {
@@ -382,7 +383,7 @@ impl<'a> PgScan<'a> {
             return;
         };
         let chain = self.chain;
-        // Whatever stands before it: an alias of such a name is refused as well.
+        // Regardless of the token before it: an alias of such a name is refused as well.
         self.prohibitions.deny_all(prohibited::call(self.lower(&chain.last).bytes()));
         // `EXPLAIN (…)`, `VACUUM (…)`
         if self.position <= 1 || (chain.parts == 1 && self.is_grammar(word, chain.before)) {
@@ -413,8 +414,7 @@ impl<'a> PgScan<'a> {
         };
     }
 
-    /// Returns whether the parenthesis behind `word` belongs to the grammar, given what comes
-    /// before.
+    /// Returns whether the parenthesis after `word` belongs to the grammar, given the token before.
     fn is_grammar(&self, word: Word, before: PgPreviousToken) -> bool {
         let after =
             |words: &[Word]| matches!(before, PgPreviousToken::Word(it) if words.contains(&it));
@@ -436,11 +436,10 @@ impl<'a> PgScan<'a> {
         }
     }
 
-    /// Returns whether a name in this place is that of something else than a function that is
-    /// called.
+    /// Returns whether a name at this position cannot be that of a called function.
     fn is_no_function(&self, before: PgPreviousToken) -> bool {
         match before {
-            // A type with a modifier; the list of an alias: `f(x) t(a, b)`.
+            // A type with a modifier; the column list of an alias: `f(x) t(a, b)`.
             PgPreviousToken::Cast | PgPreviousToken::Close => true,
             PgPreviousToken::Word(word) => match word {
                 Word::As | Word::With | Word::Recursive | Word::Into | Word::Exists => true,
@@ -457,7 +456,7 @@ impl<'a> PgScan<'a> {
         }
     }
 
-    /// A call of `set_config`, behind its parenthesis.
+    /// Returns the effects of a call of `set_config`, from the position after its parenthesis.
     fn set_config(&self) -> PgEffects {
         let call = set_config(&mut self.lexer.clone());
         let name = call.name.map_or(b"".as_slice(), |name| inner(name.text(self.text)));
@@ -470,13 +469,13 @@ impl<'a> PgScan<'a> {
             lasts |= PgEffects::DEFAULT;
         }
         match name.bytes().is_empty() {
-            // A name that is not known may be any.
+            // An unknown name may be any.
             true => lasts | PgEffects::READ_WRITE,
             false => lasts,
         }
     }
 
-    /// Takes a token into the hash. Constants are all the same, and a list of them is like one.
+    /// Adds a token to the hash. All constants are equal, and a list of them is like a single one.
     fn fingerprint(&mut self, token: &PgToken) {
         if token.is_constant() {
             if self.constants != ConstantState::OneAndComma {
@@ -500,8 +499,8 @@ impl<'a> PgScan<'a> {
         self.mix(token.text(self.text), fold);
     }
 
-    /// Multiplies and mixes, eight bytes at a time. This hash chooses what is sampled and protects
-    /// nothing: whoever makes two texts collide does so within a pool of its own.
+    /// Multiplies and mixes, eight bytes at a time. This hash chooses samples and protects nothing:
+    /// collisions can only be constructed within one's own pool.
     fn mix(&mut self, bytes: &[u8], fold: u64) {
         for chunk in bytes.chunks(8) {
             let mut eight = [0; 8];
@@ -517,10 +516,10 @@ impl<'a> PgScan<'a> {
 /// The golden ratio in 64 bits, odd.
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Makes a letter of each case the same; other characters of names stay apart from each other.
+/// Maps both cases of a letter to one value; other characters of names stay distinct.
 const FOLD: u64 = 0x2020_2020_2020_2020;
 
-/// The schema of everything that is the server's own.
+/// The schema of all built-in objects.
 const CATALOG: &[u8] = b"pg_catalog";
 
 /// Prefix of the names of temporary schemas.
@@ -543,7 +542,7 @@ fn peek(lexer: &mut PgLexer<'_>, text: &[u8]) -> Word {
     }
 }
 
-/// Returns what it means to change the setting `name`; `lasting` unless the name says more.
+/// Returns the effects of changing the setting `name`; `lasting` unless the name has others.
 fn named(name: &[u8], lasting: PgEffects) -> PgEffects {
     let kind = match name {
         b"role" | b"session_authorization" => PgEffects::ROLE,
@@ -553,8 +552,8 @@ fn named(name: &[u8], lasting: PgEffects) -> PgEffects {
     kind | read_write(name)
 }
 
-/// Returns what it means to change the setting `name` until the transaction ends. That of a role
-/// ends too; a seed was sown.
+/// Returns the effects of changing the setting `name` until the transaction ends. A change of the
+/// role ends, too; a seed has a lasting effect.
 fn local(name: &[u8]) -> PgEffects {
     match name {
         b"seed" => PgEffects::SEED,
@@ -569,30 +568,30 @@ fn read_write(name: &[u8]) -> PgEffects {
     }
 }
 
-/// Returns what stands between the quotes of a plain string.
+/// Returns the text between the quotes of a plain string.
 pub(super) fn inner(string: &[u8]) -> &[u8] {
     string.get(1..string.len().saturating_sub(1)).unwrap_or_default()
 }
 
-/// The parts of a call of `set_config` that are literals.
+/// The literal arguments of a call of `set_config`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SetConfig {
-    /// A plain string without quotes or backslashes inside it is not looked for here: whoever
-    /// compares it with a name finds none.
+    /// A plain string, not checked for quotes or backslashes: one with these equals no name.
     pub name: Option<PgToken>,
     pub value: Option<PgToken>,
     pub local: Option<bool>,
-    /// End of the call, behind its parenthesis.
+    /// Position after the parenthesis that ends the call.
     pub end: Option<usize>,
 }
 
-/// Reads the arguments of a call, from behind the opening parenthesis to the closing one.
+/// Parses the arguments of a call, from the position after the opening parenthesis to the closing
+/// one.
 pub(super) fn set_config(lexer: &mut PgLexer<'_>) -> SetConfig {
     let text = lexer.text();
     let mut call = SetConfig::default();
     let mut depth = 0usize;
     let mut argument = 0usize;
-    // Of each argument the only token, if it has but one.
+    // For each argument its token, if it has only one.
     let mut only: Option<PgToken> = None;
     let mut tokens = 0usize;
     for token in lexer.by_ref().take(ARGUMENT_TOKENS_MAX) {
@@ -626,7 +625,7 @@ pub(super) fn set_config(lexer: &mut PgLexer<'_>) -> SetConfig {
     call
 }
 
-/// True for an argument `NULL`, which gives a setting its default.
+/// Returns true for the argument `NULL`, which sets a setting to its default.
 pub(super) fn is_null(value: &PgToken, text: &[u8]) -> bool {
     value.kind == PgTokenKind::Word && LowerWord::fold(value.text(text)).bytes() == b"null"
 }
@@ -640,7 +639,7 @@ fn truth(text: &[u8]) -> Option<bool> {
     }
 }
 
-/// The first word of a text.
+/// Returns the first word of a text.
 pub(super) fn first(text: &[u8]) -> Word {
     let mut lexer = PgLexer::new(text);
     let mut first = lexer.next();
