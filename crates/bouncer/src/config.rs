@@ -48,14 +48,14 @@ pub const RELOADED: [&str; 11] = [
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BouncerConfig {
-    /// True if there is a bouncer at all.
+    /// True if the bouncer is enabled.
     pub enabled: bool,
     /// TCP addresses for PostgreSQL, `host:port`; port 0 for any. In the environment they are
-    /// divided by commas.
+    /// separated by commas.
     pub listen: ListenAddresses,
     /// Listeners for clients of MySQL.
     pub mysql: MysqlTable,
-    /// Directory for a Unix socket `.s.PGSQL.PORT`, with the port of the first TCP address, and one
+    /// Directory for the Unix sockets `.s.PGSQL.PORT`, with the port of the first TCP address, and
     /// `mysql.sock`.
     pub unix_socket_dir: Option<PathBuf>,
     /// Mode of these sockets, in octal digits.
@@ -63,48 +63,48 @@ pub struct BouncerConfig {
     /// Listeners that belong to one tenant each.
     pub bound: Vec<TenantListener>,
     /// Suffix of the tenant in TLS server names: with `.db.example.com` the name
-    /// `shop.db.example.com` leads to `shop`.
+    /// `shop.db.example.com` selects the tenant `shop`.
     pub server_name_suffix: Option<String>,
-    /// Threads that relay; half as many as there are processors when left out.
+    /// Relay threads; half as many as there are processors if absent.
     pub threads: Option<usize>,
-    /// Clients that are connected, of all tenants together.
+    /// Maximum connected clients, of all tenants together.
     pub clients_max: u32,
-    /// Seconds that a client may take to log in.
+    /// Seconds until a login times out.
     pub login_s: u32,
     /// Encryption of clients' connections.
     pub tls: TlsTable,
-    /// Servers that are more than an address.
+    /// Servers with settings beyond an address.
     pub servers: BTreeMap<String, ServerTable>,
-    /// Connections that a server gets which is no more than an address, of all tenants together.
+    /// Maximum connections to a server without such settings, of all tenants together.
     pub server_connections_max: u32,
-    /// Tenants at one time.
+    /// Maximum tenants.
     pub tenants_max: usize,
-    /// Seconds for which the answer of an `auth_query` holds.
+    /// Seconds for which the answer of an `auth_query` is cached.
     pub auth_query_s: u32,
-    /// Looking whether servers answer.
+    /// Health checks of servers.
     pub health: HealthTable,
     /// Users of the console.
     pub console: ConsoleTable,
     /// Defaults of tenants.
     pub defaults: TenantDefaults,
-    /// Tenants that are defined here rather than by the interface.
+    /// Tenants that are defined here rather than through the interface.
     pub tenants: Vec<TenantSpec>,
     /// Rules for users by name; from files of PgBouncer only.
     #[serde(skip)]
     pub rules: UserRuleSet,
 }
 
-/// An address or several.
+/// One address or several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected `host:port` or a list of them")]
 pub enum ListenAddresses {
-    /// Divided by commas; empty for none.
+    /// Separated by commas; empty for none.
     One(String),
-    /// Each by itself.
+    /// One address each.
     Several(Vec<String>),
 }
 
-/// A listener whose clients belong to one tenant, whatever else they say.
+/// A listener whose clients belong to one tenant, whatever else they specify.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantListener {
@@ -121,11 +121,11 @@ pub struct TenantListener {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MysqlTable {
-    /// True if they are served at all.
+    /// True if they are served.
     pub enabled: bool,
     /// TCP addresses, `host:port`; port 0 for any, empty for none.
     pub listen: ListenAddresses,
-    /// Server version that clients get before it is known which one they want.
+    /// Server version that clients receive before their tenant is known.
     pub server_version: String,
 }
 
@@ -150,22 +150,21 @@ pub struct TlsTable {
 pub struct ServerTable {
     /// `host:port`, `host`, or the directory of a Unix socket with or without `:port`.
     pub address: String,
-    /// Connections at one time, of all tenants together.
+    /// Maximum connections, of all tenants together.
     pub connections_max: Option<u32>,
     /// Encryption.
     pub tls: TlsMode,
-    /// Authorities for its certificate, PEM; those of the system when absent.
+    /// Authorities for its certificate, PEM; those of the system if absent.
     pub ca: Option<PathBuf>,
-    /// The bouncer's own certificate towards it, PEM.
+    /// The bouncer's own certificate for it, PEM.
     pub cert: Option<PathBuf>,
-    /// The key of that, PEM.
+    /// Key of that certificate, PEM.
     pub key: Option<PathBuf>,
-    /// True if a key that nobody vouches for is believed to be the server's when it asks for a
-    /// password.
+    /// True if the server's public key is trusted without verification when it requests a password.
     pub trust_server_key: bool,
-    /// The proofs that a server of PostgreSQL may ask for; all of them when empty.
+    /// Proofs that a server of PostgreSQL may request; all if empty.
     pub require_auth: Vec<ServerAuth>,
-    /// Iterations of SCRAM, at least, where TLS does not find out who asks; 4096 when absent.
+    /// Minimum iterations of SCRAM where TLS does not verify the server; 4096 if absent.
     pub scram_iterations_min: Option<u32>,
 }
 
@@ -173,25 +172,25 @@ pub struct ServerTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HealthTable {
-    /// Seconds between two checks of a tenant; 0 for none at all.
+    /// Seconds between two checks of a tenant; 0 for no checks.
     pub interval_s: u32,
-    /// Checks that fail one after the other until a tenant counts as unhealthy.
+    /// Consecutive failed checks after which a tenant counts as unhealthy.
     pub failures: u32,
-    /// Seconds that one may take.
+    /// Seconds until a check times out.
     pub timeout_s: u32,
-    /// Checks at one time.
+    /// Maximum concurrent checks.
     pub parallel: usize,
 }
 
-/// The `[bouncer.console]` table: who may use the database `pgbouncer`.
+/// The `[bouncer.console]` table: users of the database `pgbouncer`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsoleTable {
     /// Authentication of its users.
     pub auth: UserAuth,
-    /// Users who may do everything there.
+    /// Users with all rights.
     pub admin_users: Vec<ConsoleUser>,
-    /// Users who may look.
+    /// Read-only users.
     pub stats_users: Vec<ConsoleUser>,
 }
 
@@ -201,7 +200,7 @@ pub struct ConsoleTable {
 pub struct ConsoleUser {
     /// Name.
     pub name: String,
-    /// Password, a SCRAM secret or an MD5 hash; `env:NAME` and `file:PATH` are taken.
+    /// Password, a SCRAM secret or an MD5 hash; `env:NAME` and `file:PATH` are accepted.
     #[serde(deserialize_with = "api::secret_setting")]
     pub password: String,
 }

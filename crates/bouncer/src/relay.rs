@@ -12,20 +12,20 @@
 //! | file | what |
 //! |---|---|
 //! | `worker.rs` | the loop of a thread, commands, and clients that are in no session: logins, the console, clients of other nodes, the handover between processes |
-//! | `ready.rs` | whose event is next: tenants take turns |
+//! | `ready.rs` | queue of socket events, in which tenants take turns |
 //! | `sessions.rs` | the sessions: leases, traffic, departures, cancel requests, `KILL` |
 //! | `clients.rs`, `client.rs` | the clients and their phases |
 //! | `login.rs`, `entry.rs`, `prover.rs`, `handshake.rs`, `guests.rs`, `console.rs` | phases before or beside a session |
 //! | `servers.rs`, `server.rs` | the server connections: opening, roles, life, cancel requests |
-//! | `pools.rs` | which client gets which server connection |
+//! | `pools.rs` | assignment of server connections to clients |
 //! | `listen.rs`, `notifier.rs`, `subscriber.rs`, `holders.rs` | clients that listen without a server connection of their own |
-//! | `listeners.rs`, `accept.rs` | who accepts |
+//! | `listeners.rs`, `accept.rs` | acceptance of connections |
 //! | `passing.rs` | clients that another node serves, and those of other nodes that are served here |
-//! | `takeover.rs`, `succession.rs`, `handover_keeper.rs` | how another process takes over |
-//! | `deadlines.rs`, `timers.rs`, `departure.rs` | what happens when time is up, and why clients leave |
-//! | `orders.rs`, `threads.rs`, `snapshot.rs`, `views.rs` | what a thread is told and tells |
-//! | `context.rs`, `conn.rs`, `socket.rs`, `buffers.rs`, `slots.rs` | what a thread lends, sockets, memory |
-//! | `cancel.rs`, `keys.rs`, `resolve.rs`, `common.rs`, `stats.rs` | what there is once |
+//! | `takeover.rs`, `succession.rs`, `handover_keeper.rs` | handover to another process |
+//! | `deadlines.rs`, `timers.rs`, `departure.rs` | deadlines, and reasons for clients' departures |
+//! | `orders.rs`, `threads.rs`, `snapshot.rs`, `views.rs` | commands and snapshots of a thread |
+//! | `context.rs`, `conn.rs`, `socket.rs`, `buffers.rs`, `slots.rs` | lent state, sockets, memory |
+//! | `cancel.rs`, `keys.rs`, `resolve.rs`, `common.rs`, `stats.rs` | state of the process |
 
 mod accept;
 mod buffers;

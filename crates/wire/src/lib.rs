@@ -7,7 +7,7 @@
 //! # Files
 //! | file | what |
 //! |---|---|
-//! | `pg/frame.rs`, `pg/startup.rs`, `pg/message.rs`, `pg/notice.rs` | PostgreSQL's messages: heads, the startup phase, what is written, errors and notices |
+//! | `pg/frame.rs`, `pg/startup.rs`, `pg/message.rs`, `pg/notice.rs` | PostgreSQL's messages |
 //! | `pg/scram.rs`, `pg/md5.rs`, `pg/secret.rs` | authentication |
 //! | `pg/exchange.rs` | which reply belongs to which request |
 //! | `pg/sql.rs` | the effects of a statement on its session, without a grammar |
@@ -15,7 +15,7 @@
 //! | `mysql/capabilities.rs`, `mysql/handshake.rs`, `mysql/auth.rs` | the connection phase |
 //! | `mysql/command.rs`, `mysql/reply.rs`, `mysql/changes.rs` | commands, the grammar of their replies, session trackers |
 //! | `mysql/sql.rs` | the effects of a statement: `mysql/sql/lexer.rs`, `mysql/sql/scan.rs`, `mysql/sql/keywords.rs` |
-//! | `prohibitions.rs`, `mask.rs`, `shape.rs` | statements that some clients may not send; statements without values |
+//! | `prohibitions.rs`, `mask.rs`, `shape.rs` | prohibited parts; statements without values |
 #![forbid(unsafe_code)]
 
 pub mod mask;

@@ -1,4 +1,4 @@
-//! Tests of looking users up, on a real server.
+//! Tests of user lookups, with a real server.
 
 use api::{AuthQuerySpec, TenantSpec};
 use testkit::Postgres;
@@ -95,7 +95,7 @@ async fn answers_are_remembered_and_forgotten() {
     queries.doubt(tenant.id, "a");
     assert_eq!(found(&queries, &tenant, "a").await, ok("2"));
 
-    // All of it over one connection, and over another one once that is gone.
+    // All lookups use one connection, and another one after that was closed.
     let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'cove auth_query'";
     assert_eq!(postgres.sql(count), "1");
     postgres.sql("UPDATE users SET secret = '3'");
@@ -103,7 +103,7 @@ async fn answers_are_remembered_and_forgotten() {
     queries.doubt(tenant.id, "a");
     assert_eq!(found(&queries, &tenant, "a").await, ok("3"));
 
-    // Another server, which the tenant has now, may say something else.
+    // The tenant's new server may have another answer.
     postgres.sql("UPDATE users SET secret = '4'");
     tenant.state.next_epoch();
     assert_eq!(found(&queries, &tenant, "a").await, ok("4"));

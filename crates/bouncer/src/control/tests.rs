@@ -1,5 +1,5 @@
-//! Tests against real servers, of our way in as well: each way to prove who we are, each way to
-//! encrypt, both versions of the protocol, and cancelling.
+//! Tests with real servers, including the dialer: each authentication method, each mode of
+//! encryption, both versions of the protocol, and cancelling.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream as StdStream};
@@ -14,7 +14,7 @@ use wire::pg::secret::PlainPassword;
 use super::*;
 use crate::tenants::{BackendAddress, ServerId, ServerTls};
 
-/// More than anything here takes.
+/// Longer than any step takes.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
 fn server(address: &str, tls: ServerTls) -> ServerAddress {
@@ -35,7 +35,7 @@ fn password(text: &str) -> PgCredentials {
     PgCredentials::of_password(PlainPassword::new(text.to_owned()))
 }
 
-/// Logs in and asks who it is there, over which encryption.
+/// Logs in and queries the user at the server, and whether the connection is encrypted.
 async fn ask(
     server: &ServerAddress,
     user: &str,
@@ -132,7 +132,7 @@ async fn every_way_to_encrypt() {
         let expected = expected.map(|ssl| format!("alice {ssl} pg_catalog"));
         assert_eq!(answer, expected.map_err(str::to_owned), "{mode:?}");
     }
-    // A password as it is may be asked for by a server that is known.
+    // A verified server may request the cleartext password.
     postgres.require("password");
     let unknown = "the server asks for the password itself, and could be anybody: \
                    `tls = \"verify-full\"`, or else `trust_server_key = true`, is missing in its \
@@ -170,7 +170,8 @@ async fn our_own_certificate_says_who_we_are() {
     std::fs::write(file.with_file_name("data").join("pg_hba.conf"), rules).expect("written");
     postgres.sql("SELECT pg_reload_conf()");
     testkit::until("the rules to be in force", LIMIT, || {
-        // It reads them again when it gets to it; a role that is trusted no more says that it has.
+        // The server reloads its rules asynchronously; a refused login shows that they are in
+        // force.
         let plain = greeted(postgres.tcp(), "alice", ProtocolVersion::V3_0);
         if plain.is_err() { Ok(()) } else { Err("alice is trusted".to_owned()) }
     });
@@ -205,7 +206,7 @@ async fn questions_with_values_and_answers_that_are_errors() {
     assert_eq!(error.to_string(), "the server violates the protocol: too long an answer");
 }
 
-/// A connection that is made by hand, to see how it greets.
+/// A connection made by hand, to examine its greeting.
 fn greeted(
     address: SocketAddr,
     user: &str,
@@ -244,7 +245,7 @@ fn greeted(
     }
 }
 
-/// Begins to sleep, is cancelled by its key, and says so.
+/// Starts to sleep, is cancelled by its key, and reports that.
 fn check_cancel(
     postgres: &Postgres,
     version: ProtocolVersion,

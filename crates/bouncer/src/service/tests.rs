@@ -21,7 +21,7 @@ use crate::relay::orders::ThreadCommand;
 use crate::relay::snapshot::ThreadSnapshot;
 use crate::relay::stats::ThreadTenantStats;
 
-/// Threads that note what they were told.
+/// Threads that record their orders.
 #[derive(Debug, Default)]
 struct Scripted {
     orders: Mutex<Vec<String>>,
@@ -51,7 +51,7 @@ impl RelayThreads for Scripted {
     }
 }
 
-/// A server that answers unless it is said to be broken.
+/// A server that answers unless it is set to fail.
 #[derive(Debug, Default)]
 struct Answers(Mutex<Option<&'static str>>);
 
@@ -68,7 +68,7 @@ struct Fixture {
     bouncer: Bouncer,
     threads: Arc<Scripted>,
     server: Arc<Answers>,
-    /// What is read when the configuration is read again.
+    /// Result of reading the configuration again.
     file: Arc<Mutex<Result<BouncerConfig, String>>>,
 }
 
@@ -96,7 +96,7 @@ impl Fixture {
         Fixture { scratch, bouncer, threads, server, file }
     }
 
-    /// The same data with another process.
+    /// Restarts with the same data in another process.
     async fn restarted(self, config: BouncerConfig) -> Fixture {
         self.bouncer.store().unwrap().close().await;
         Fixture::open(self.scratch, config).await
@@ -142,7 +142,7 @@ async fn a_tenant_is_made_changed_and_removed_and_outlives_the_process() {
     let both = [("file".to_owned(), TenantOrigin::File), ("made".to_owned(), TenantOrigin::Api)];
     assert_eq!(it.names().await, both);
 
-    // Redacted passwords come back as they were, of whoever has the name.
+    // Redacted passwords are restored, by the user's name.
     let mut changed = it.bouncer.tenant("made").await.unwrap().spec;
     let other = TenantUserSpec {
         name: "other".to_owned(),
@@ -265,7 +265,7 @@ async fn a_reload_takes_over_what_holds_and_nothing_else() {
     let mut config = with_tenants([TenantSpec { limits, ..spec("a") }, spec("made")]);
     config.threads = Some(9);
     config.mysql.enabled = false;
-    // These are taken over.
+    // These are applied.
     (config.clients_max, config.login_s, config.health.failures) = (7, 7, 7);
     *it.file.lock() = Ok(config);
     let reloaded = it.bouncer.reload().await.unwrap();
@@ -276,7 +276,8 @@ async fn a_reload_takes_over_what_holds_and_nothing_else() {
     let routing = it.bouncer.routing();
     assert_eq!(routing.named("a").unwrap().limits.waiting_max, 3);
     assert_eq!((routing.named("a").unwrap().id, routing.named("b").is_none()), (a.id, true));
-    // The file wins; what it hid comes back with its end.
+    // The file takes precedence; the tenant that it overrode reappears when the file no longer has
+    // it.
     assert_eq!(routing.named("made").unwrap().origin, TenantOrigin::File);
     *it.file.lock() = Ok(BouncerConfig::default());
     it.bouncer.reload().await.unwrap();
@@ -309,7 +310,7 @@ async fn health_is_judged_by_thresholds() {
     assert!(report.checked_at.is_some() && report.took_ms.is_some());
     *it.server.0.lock() = None;
     assert_eq!(round().await.health, TenantHealth::Healthy);
-    // Nobody looks while it is paused.
+    // A paused tenant is not checked.
     *it.server.0.lock() = Some("being moved");
     it.bouncer.pause("a", false).unwrap();
     round().await;

@@ -1,4 +1,4 @@
-//! Tests of TLS: both sides shake hands in memory.
+//! Tests of TLS: both sides perform the handshake in memory.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -7,7 +7,7 @@ use testkit::{Certificate, Scratch};
 
 use super::*;
 
-/// A directory with a certificate in it.
+/// Returns a directory with a certificate.
 fn made() -> (Scratch, Certificate) {
     let scratch = Scratch::new();
     let certificate = Certificate::new(&scratch);
@@ -37,7 +37,8 @@ fn address(host: &str) -> BackendAddress {
     BackendAddress::parse(host, api::TenantEngine::Postgres, "server").expect("an address")
 }
 
-/// Shakes hands and sends a byte each way: what the server knows then, what both bind to.
+/// Performs the handshake and sends a byte each way; returns the facts of the server, and the
+/// channel bindings of both sides.
 fn shake(
     side: &ClientSide,
     tls: &ServerTls,
@@ -126,7 +127,7 @@ fn a_handshake_tells_what_a_login_has_to_know() {
     use sha2::Digest as _;
     assert_eq!(bound, Some(sha2::Sha256::digest(&der[0]).to_vec()));
     assert_eq!(facts.end_point, bound);
-    // An address is no name.
+    // An address is not a name.
     let (facts, _) =
         shake(&side, &servers(TlsMode::Require, None, None), "127.0.0.1").expect("shaken");
     assert_eq!(facts.server_name, None);
@@ -250,7 +251,7 @@ fn a_server_is_known_by_a_verified_certificate_or_because_the_operator_says_so()
     check(TlsMode::VerifyFull, &None, ServerAssurance::Verified);
     check(TlsMode::VerifyFull, &ca, ServerAssurance::Verified);
     check(TlsMode::VerifyCa, &ca, ServerAssurance::Verified);
-    // Authorities of the system have a certificate for everybody.
+    // The system's authorities certify any name.
     check(TlsMode::VerifyCa, &None, ServerAssurance::Unknown);
     check(TlsMode::Require, &ca, ServerAssurance::Verified);
     check(TlsMode::Require, &None, ServerAssurance::Unknown);
@@ -259,7 +260,7 @@ fn a_server_is_known_by_a_verified_certificate_or_because_the_operator_says_so()
     }
 }
 
-/// A certificate of the first version of X.509: `openssl x509 -req` without extensions.
+/// Returns a version 1 certificate of X.509: `openssl x509 -req` without extensions.
 fn first_version() -> (Scratch, Certificate) {
     let (scratch, made) = made();
     let certificate = Certificate { certificate: scratch.path().join("v1.pem"), key: made.key };
@@ -272,7 +273,7 @@ fn first_version() -> (Scratch, Certificate) {
         vec!["x509", "-req", "-x509v1", "-in", request, "-signkey", key, "-out", shown],
         vec!["x509", "-req", "-in", request, "-signkey", key, "-out", shown],
     ] {
-        // Only newer versions know the option, and only older ones need none.
+        // Only newer versions know the option, and only older ones work without it.
         let done = std::process::Command::new("openssl").args(&words).output().expect("openssl");
         if words.contains(&"x509") && done.status.success() {
             break;

@@ -1,4 +1,4 @@
-//! How things end: by cancel requests, by limits on time, by a server that goes away.
+//! Ends of sessions and statements: by cancel requests, by time limits, by a server that stops.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -47,7 +47,7 @@ fn a_cancel_request_reaches_the_statement_that_is_meant() {
         let (mut client, mut other) = (pooler.client("t"), pooler.client("t"));
         client.send(&PgBatch::new().query("SELECT pg_sleep(60), 'meant'").0).expect("send");
         wait_running(&server, "meant");
-        // A wrong key, and the right key of somebody else.
+        // A wrong key, and the right key of another client.
         let mut wrong = client.key.clone();
         wrong[0] ^= 1;
         cancel(&pooler, client.pid, &wrong);
@@ -58,7 +58,7 @@ fn a_cancel_request_reaches_the_statement_that_is_meant() {
         let answer = client.answer().expect("an answer");
         assert_eq!(answer.error().expect("an error").code(), "57014");
         assert_eq!(client.value("SELECT 1"), "1");
-        // Nothing runs: nothing happens, to nobody.
+        // Nothing runs, so nothing is cancelled.
         cancel(&pooler, client.pid, &client.key);
         for _ in 0..20 {
             assert_eq!(other.value("SELECT 2"), "2");
@@ -67,8 +67,8 @@ fn a_cancel_request_reaches_the_statement_that_is_meant() {
     }
 }
 
-/// A way to a server where cancel requests arrive twice: at once, and when the test says so. Their
-/// connection ends after the second.
+/// A path to a server on which cancel requests arrive twice: at once, and when the test triggers
+/// it. Their connection ends after the second.
 fn signals_twice(server: SocketAddr) -> (SocketAddr, mpsc::Sender<()>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -159,7 +159,7 @@ fn a_cancel_request_takes_a_client_out_of_the_queue() {
     assert_eq!(client.value("SELECT 1"), "1");
 }
 
-/// What becomes of a client of a tenant with a limit on time, after what it did.
+/// Checks the effect of a time limit on a client after `before`.
 fn check_limit(limits: TenantLimitsSpec, before: &str, batch: &PgBatch, code: &str, stays: bool) {
     let server = Postgres::shared();
     let pooler = Pooler::start(1, vec![limited("t", &server, PoolMode::Transaction, limits)]);
@@ -208,7 +208,7 @@ fn who_does_not_log_in_in_time_is_sent_away() {
 
 #[test]
 fn a_server_that_goes_away_is_told_and_comes_back() {
-    // One of its own: the others' connections are left alone.
+    // A server of its own, so that the connections of other tests are not affected.
     let server = Postgres::start();
     let pooler = Pooler::start(2, vec![tenant("t", &server, PoolMode::Transaction)]);
     let (mut idle, mut held) = (pooler.client("t"), pooler.client("t"));
@@ -218,7 +218,7 @@ fn a_server_that_goes_away_is_told_and_comes_back() {
     let (ended, messages) = held.end();
     assert!(ended);
     assert_eq!(messages[0].error().code(), "57P01", "{messages:?}");
-    // Who had nothing there sees nothing of it.
+    // Clients without a connection there do not notice.
     until("dead connections are gone", || (pooler.servers() == 0).then_some(()));
     assert_eq!(idle.value("SELECT 2"), "2");
 
@@ -231,7 +231,7 @@ fn a_server_that_goes_away_is_told_and_comes_back() {
     let code = messages.last().expect("an error").error().code().to_owned();
     assert!(["57P02", "08006"].contains(&code.as_str()), "{messages:?}");
     server.wait_recovered();
-    // A client may be refused while it recovers, with the server's own words.
+    // A client may be refused while the server recovers, with the server's own message.
     until("the server is used again", || {
         let parameters = [("user", "app"), ("database", "t")];
         let mut client = PgClient::login(&pooler.tcp(), &parameters, "").ok()?;
@@ -252,7 +252,7 @@ fn a_server_that_is_not_there_is_said_at_once() {
         let refused = PgClient::login(&pooler.tcp(), &parameters, "").expect_err("no server");
         let error = refused.error().expect("an error");
         assert_eq!(error.code(), "08006");
-        // Not that the time for logging in is over.
+        // Not a login timeout.
         assert!(
             error.to_string().contains("the server of tenant \"t\" cannot be reached"),
             "{error}"
@@ -353,11 +353,11 @@ fn whoever_leaves_with_more_to_come_leaves_the_server_connection_to_others() {
                 }
                 None => {
                     until("the server is stopped", || (server.sql(stopped) != "0").then_some(()));
-                    // With bytes that were not read, the system resets the connection.
+                    // With unread bytes, the system resets the connection.
                     drop(client);
                 }
             }
-            // One that does not come to rest would be closed.
+            // A connection that does not become idle would be closed.
             let next = pooler.client("t").value("SELECT pg_backend_pid()");
             assert_eq!(next, pid, "{mode:?}, {name}");
         }

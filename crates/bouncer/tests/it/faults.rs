@@ -1,4 +1,4 @@
-//! Connections that end at any byte, on either side: nobody but their client notices.
+//! Connections that end at any byte, on either side: only their own client notices.
 
 use api::{PoolMode, TenantLimitsSpec, TenantSpec};
 use testkit::pg::{PROTOCOL_3_0, startup};
@@ -6,7 +6,7 @@ use testkit::{Cut, Cutter, PgBatch, PgClient, Postgres, Way};
 
 use crate::support::{Pooler, limited, message, rogue, tenant, until};
 
-/// What clients do while their connection ends, with what tells that a reply is theirs. Nobody else
+/// Transcripts of clients whose connection is cut, each with a mark of its replies. No other test
 /// takes this lock.
 fn transcripts(lock: u32) -> Vec<(&'static str, PgBatch)> {
     let table = "CREATE TEMP TABLE mine (text text); INSERT INTO mine VALUES ('victim')";
@@ -57,7 +57,7 @@ fn one_connection(server: &Postgres) -> TenantSpec {
     limited("t", server, PoolMode::Transaction, limits)
 }
 
-/// Somebody else finds a server connection as if nobody had been there before.
+/// Checks that another client finds a server connection without traces of earlier clients.
 #[expect(
     clippy::panic_in_result_fn,
     reason = "that it is not served may pass, what others left behind may not"
@@ -81,12 +81,12 @@ fn check_witness(witness: &mut PgClient, number: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Does what the transcript says, as far as that goes; nothing may come that is another's.
+/// Plays the transcript as far as possible; the client must not receive another client's data.
 fn play(client: &mut PgClient, batch: &PgBatch) {
     if client.send(&batch.0).is_err() {
         return;
     }
-    // Whatever comes, it comes whole and is no witness's.
+    // Every message must be whole and not a witness's.
     while let Ok(message) = client.message() {
         assert!(!String::from_utf8_lossy(&message.body).contains("witness"), "{message:?}");
         if message.tag == b'Z' && client.status == b'I' {
@@ -105,7 +105,7 @@ fn a_clients_connection_may_end_at_any_byte() {
     let mut number = 0;
     for (what, batch) in transcripts(4242) {
         let forth = (hello.len() + batch.0.len()) as u64;
-        // In the login every byte once is enough.
+        // For the login, testing every byte once is enough.
         let begin = if what == "simple" { 0 } else { hello.len() as u64 };
         let cuts = (begin..=forth)
             .map(|after| Cut { way: Way::Forth, after })
@@ -130,11 +130,11 @@ fn a_servers_connection_may_end_at_any_byte() {
     let cutter = Cutter::start(server.tcp());
     let address = cutter.address().to_string();
     let pooler = Pooler::start(1, vec![TenantSpec { server: address, ..one_connection(&server) }]);
-    // What a login takes either way; counted by what follows it being answered.
+    // A login's bytes in both directions; they were counted when a following request was answered.
     drop(pooler.client("t"));
     let mut number = 0;
     for (what, batch) in transcripts(4243) {
-        // Beyond the login, whose failure makes the pool wait before it tries again.
+        // Beyond the login, whose failure makes the pool wait before it retries.
         for (way, first, last, step) in [(Way::Forth, 60, 500, 7), (Way::Back, 420, 900, 7)] {
             for after in (first..last).step_by(step) {
                 cutter.cut_all();
@@ -145,7 +145,7 @@ fn a_servers_connection_may_end_at_any_byte() {
                 drop(victim);
                 cutter.plan(|_| None);
                 number += 1;
-                // It may get the connection that ends, once.
+                // It may get the cut connection, once.
                 until(&format!("{what} {way:?} {after}: it serves again"), || {
                     check_witness(&mut pooler.client("t"), number).ok()
                 });
@@ -154,8 +154,8 @@ fn a_servers_connection_may_end_at_any_byte() {
     }
 }
 
-/// What a server says that lets us in, and then `more`; the answer to what is asked first after
-/// that comes apart from it.
+/// Returns a server's messages that let the pooler log in, and then `answer`, which is a separate
+/// reply to the first request after that.
 fn lets_in(answer: Option<Vec<u8>>) -> Vec<Vec<u8>> {
     let parts = [
         message(b'R', &[0; 4]),
@@ -167,7 +167,7 @@ fn lets_in(answer: Option<Vec<u8>>) -> Vec<Vec<u8>> {
     [plain, parts.concat()].into_iter().chain(answer).collect()
 }
 
-/// A tenant of a server that says this.
+/// Returns a tenant of a server that sends this.
 fn of_rogue(name: &str, says: Vec<Vec<u8>>, server: &Postgres) -> TenantSpec {
     let address = rogue(says).to_string();
     TenantSpec { server: address, ..tenant(name, server, PoolMode::Transaction) }
@@ -176,7 +176,8 @@ fn of_rogue(name: &str, says: Vec<Vec<u8>>, server: &Postgres) -> TenantSpec {
 #[test]
 fn who_was_to_be_greeted_by_a_connection_that_breaks_is_let_in_all_the_same() {
     let server = Postgres::shared();
-    // Whether the end is seen before the client has its turn is chance; once in many it is.
+    // Whether the end is noticed before the client has its turn is random; with many attempts it
+    // is, once.
     let name = |number: u32| format!("short{number}");
     let tenants = (0..50).map(|number| of_rogue(&name(number), lets_in(None), &server)).collect();
     let pooler = Pooler::start(1, tenants);

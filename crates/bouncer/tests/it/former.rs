@@ -1,4 +1,4 @@
-//! What a session's former owners have running at a MariaDB is ended, and nothing else is.
+//! Statements that a session's former owners run at a MariaDB are ended, and no others.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,7 +16,7 @@ use testkit::{MariaDb, MyClient, MyLogin};
 use crate::guests::{Port, open};
 use crate::support::{Pooler, until};
 
-/// What runs until it is ended.
+/// A statement that runs until it is ended.
 const ENDLESS: &str = "SELECT SLEEP(600)";
 
 /// A server with rows, and the tenant `shop` whose user is an ordinary one there.
@@ -60,7 +60,7 @@ fn shop_at(server: MariaDb, connections: u32) -> Shop {
 }
 
 impl Shop {
-    /// Where sandboxes of a session come in; of none, if there is no epoch.
+    /// Returns a port for sandboxes of a session; of none, if there is no epoch.
     fn port(&self, session: &str, epoch: Option<u64>) -> Port {
         let change = |spec: &mut GuestSpec| {
             spec.engine = TenantEngine::Mysql;
@@ -78,7 +78,7 @@ impl Shop {
         ))
     }
 
-    /// Ends what owners of `ses_1` before this one have running, and counts it.
+    /// Ends the statements of earlier owners of `ses_1`, and counts them.
     fn end_former(&self, epoch: u64) -> u64 {
         let keyrings = ProtocolKeyrings::new([7; 32], PgPasswordMethod::Best);
         let prober = ServerProber::new(keyrings, Arc::new(ServerSide::default()));
@@ -90,7 +90,7 @@ impl Shop {
         runtime.expect("a runtime").block_on(ending).expect("the server to answer")
     }
 
-    /// Waits until so many statements without an end run.
+    /// Waits until `count` endless statements run.
     fn wait_for_endless(&self, count: usize) {
         until("a statement to run", || {
             let sql = format!(
@@ -100,7 +100,7 @@ impl Shop {
         });
     }
 
-    /// Returns whether nobody holds the lock of a row.
+    /// Returns whether the lock of a row is free.
     fn is_free(&self, id: u32) -> bool {
         let mut client = MyClient::login(&self.server.address(), &login()).expect("log in");
         let asked = client.query(&format!("SELECT id FROM t WHERE id = {id} FOR UPDATE NOWAIT"));
@@ -116,7 +116,7 @@ fn guest(port: &Port) -> MyClient {
     MyClient::login(&port.address, &MyLogin::new("whoever", "", "shop")).expect("come in")
 }
 
-/// A client with a transaction that has changed a row and goes no further.
+/// Returns a client with an open transaction that has changed a row.
 fn in_transaction(port: &Port, id: u32) -> MyClient {
     let mut client = guest(port);
     client.run("BEGIN");
@@ -129,7 +129,7 @@ fn what_runs_or_holds_locks_for_a_former_owner_of_a_session_is_ended_and_nothing
     ends_what_is_there(&shop(20));
 }
 
-/// The archive has programs for this architecture only.
+/// The archive has binaries for this architecture only.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_newer_server_is_no_other() {
@@ -182,15 +182,15 @@ fn a_connection_that_went_back_to_its_pool_is_not_ended() {
         before.run("SELECT 1");
         before.run("COMMIT");
         assert_eq!(before.value("SELECT n FROM t WHERE id = 5"), "0");
-        // There is just the one connection, and the session has had it.
+        // There is only one connection, and the session has used it.
         let mut client = in_transaction(port, 5);
         let connections = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE user='clerk'";
-        // Who ended nothing takes leave.
+        // A caller that ended nothing closes its own connection properly.
         until("one connection", || (shop.server.sql(connections) == "1").then_some(()));
         assert_eq!(shop.end_former(2), 0);
         client.run("ROLLBACK");
     }
-    // At rest in the pool it is not ended, either: nobody comes, and the mark goes.
+    // An idle one in the pool is not ended, either: its mark is removed.
     before.run("SELECT 1");
     until("no mark", || (shop.marks("ses_1", 1) == "0").then_some(()));
     assert_eq!(shop.end_former(9), 0);
@@ -211,8 +211,8 @@ fn one_mark_serves_for_many_statements() {
     for _ in 0..50 {
         client.run("SELECT 1");
     }
-    // It is given back after a pause, which a busy machine may make; for each statement there would
-    // be two.
+    // The mark is released after a pause, which a busy machine may cause; releasing it for each
+    // statement would need two.
     let marks = counted() - before;
     assert!(marks < 50, "{marks}");
     client.run("BEGIN");
@@ -240,7 +240,7 @@ fn locks_that_a_session_takes_itself_are_its_own_and_hide_nothing() {
         assert!(shop.is_free(6) && shop.is_free(7), "{releases}");
         drop(client);
     }
-    // Just a lock, and no transaction.
+    // Only a lock, without a transaction.
     let mut holder = guest(&former);
     assert_eq!(holder.value("SELECT GET_LOCK('mine', 0)"), "1");
     assert_eq!(shop.end_former(2), 1);

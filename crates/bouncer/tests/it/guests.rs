@@ -1,4 +1,4 @@
-//! Guests: who they are, what they may have, what is told of it, and how it ends.
+//! Guests: their identity, their access, its audit, and its end.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use testkit::{PgAddress, PgBatch, PgClient, PgFailure, Postgres, until};
 
 use crate::support::{Pooler, limited};
 
-/// More than anything here takes.
+/// Longer than any step takes.
 const SOON: Duration = Duration::from_secs(30);
 
 fn log_in(address: &PgAddress, database: &str) -> Result<PgClient, PgFailure> {
     PgClient::login(address, &[("user", "whoever"), ("database", database)], "")
 }
 
-/// Notes what it is told.
+/// Records its reports.
 #[derive(Debug, Default)]
 struct Notes(Mutex<Vec<String>>);
 
@@ -58,7 +58,7 @@ impl Notes {
     }
 }
 
-/// A port of guests, as a gateway has one inside a sandbox.
+/// A port of guests, like that of a gateway inside a sandbox.
 pub(crate) struct Port {
     pub(crate) address: PgAddress,
     door: Arc<Mutex<Option<SandboxListener>>>,
@@ -87,7 +87,7 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // Whoever accepts looks up.
+        // Wakes the thread that accepts.
         drop(PgClient::open(&self.address));
     }
 }
@@ -139,7 +139,7 @@ pub(crate) fn open(
     Ok(Port { address, door, is_over, notes })
 }
 
-/// A server whose database has an ordinary role, and the tenant `shop` that becomes it.
+/// Returns a server whose database has an ordinary role, and the tenant `shop` with this role.
 fn shop(mode: PoolMode, connections: u32) -> (Postgres, Pooler) {
     let server = Postgres::start();
     server.sql(
@@ -221,7 +221,7 @@ fn reading_is_all_that_a_reader_can_do_and_writers_share_its_tenant() {
         "SELECT lo_import('/etc/passwd')".to_owned(),
         "CREATE TABLE public.mine (x int)".to_owned(),
     ] {
-        // In one text, and as what came before in a session of its own leaves it.
+        // In one text, and after earlier parts in a session.
         drop(client.query(&attempt));
         drop(client.query("ROLLBACK"));
         for part in attempt.split("; ") {
@@ -233,13 +233,13 @@ fn reading_is_all_that_a_reader_can_do_and_writers_share_its_tenant() {
         }
         assert_eq!(server.sql("SELECT count(*) FROM stock.items"), "1000", "{attempt}");
     }
-    // It may be pinned, and would have its guest's part of two connections.
+    // It may be pinned, and would have its guest's share of two connections.
     drop(client);
     let mut client = reader.client();
     let mut other = writer.client();
     other.run("UPDATE stock.items SET name = 'sold' WHERE id = 1");
     assert_eq!(client.value("SELECT name FROM stock.items WHERE id = 1"), "sold");
-    // What a reader left behind is nobody else's, and the tenant's bound holds for all together.
+    // A reader's state does not reach others, and the tenant's bound holds for all together.
     assert_eq!(other.value("SHOW transaction_read_only"), "off");
     let clients: Vec<PgClient> =
         [&reader, &writer].into_iter().cycle().take(10).map(Port::client).collect();
@@ -266,7 +266,8 @@ fn a_reader_allows_itself_nothing_by_what_it_hides() {
         "CREATE FUNCTION stock.lift() RETURNS text LANGUAGE sql AS \
          $$ SELECT set_config('default_transaction_read_only', 'off', false) $$",
     );
-    // Functions that run what is in their argument, or elsewhere: what they do cannot be read.
+    // Functions that run the contents of their arguments, or run code elsewhere: their effects
+    // cannot be determined.
     let set = "set_config(''default_transaction_read_only'', ''off'', false)";
     let hidden = [
         format!("SELECT * FROM ts_stat('SELECT to_tsvector({set})')"),
@@ -309,7 +310,7 @@ fn a_reader_allows_itself_nothing_by_what_it_hides() {
                 }
             }
             drop(client.send(&PgBatch::new().sync().query("ROLLBACK").0));
-            // It is over when the answer to the last one has come, or the connection has ended.
+            // The exchange ends with the reply to the last request, or with the connection.
             until("an end", SOON, || match client.message() {
                 Ok(message) if message.tag == b'C' && message.text().contains("ROLLBACK") => Ok(()),
                 Ok(message) => Err(format!("{message:?}")),
@@ -351,13 +352,13 @@ fn a_batch_that_is_not_ended_is_held_to_all_limits_and_undone() {
     let mut client = port.client();
     deletes(&mut client);
     drop(client);
-    // There is one server connection.
+    // There is only one server connection.
     assert_eq!(port.client().value("SELECT count(*) FROM stock.items"), "1000");
     let mut client = port.client();
     deletes(&mut client);
     port.revoke();
     assert_eq!(client.end().1.last().expect("a message").error().code(), "57P01");
-    // Who is pinned and does nothing takes the connection from others.
+    // A pinned idle client blocks the connection for others.
     let port = open(&pooler, |spec| (spec.read_only, spec.times) = (false, idle));
     let port = port.expect("a door");
     let mut client = port.client();
@@ -385,7 +386,7 @@ fn a_greedy_guest_has_a_part_and_the_others_wait_in_line_with_it() {
         "2" => Ok(()),
         count => Err(count.to_owned()),
     });
-    // Half of four are left, of which the other one has as many as it asks for at a time.
+    // Half of four are left, of which the other guest uses as many as it needs.
     let mut clients: Vec<PgClient> = (0..5).map(|_| other.client()).collect();
     for client in &mut clients {
         client.send(&PgBatch::new().query("SELECT 1").0).expect("send");
@@ -394,7 +395,7 @@ fn a_greedy_guest_has_a_part_and_the_others_wait_in_line_with_it() {
         assert_eq!(client.answer().expect("an answer").value(), "1");
     }
     assert_eq!(asleep(), "2");
-    // Those that wait go with their connections, and leave nothing in the line.
+    // Waiting clients end with their connections, and leave nothing in the queue.
     drop(sleeping);
     assert_eq!(greedy.client().value("SELECT 2"), "2");
     until("nobody sleeps", SOON, || match asleep().as_str() {
@@ -442,7 +443,7 @@ fn what_ran_is_told_and_counted_whatever_a_guest_does() {
     let (server, pooler) = shop(PoolMode::Transaction, 5);
     let port = open(&pooler, |spec| spec.read_only = false).expect("a door");
     let mut client = port.client();
-    // A name that is taken stays what it was.
+    // A name in use keeps its statement.
     let delete = "DELETE FROM stock.items WHERE id = 1";
     drop(client.ask(&PgBatch::new().parse("s", delete).sync()).expect("prepare"));
     let again = client.ask(&PgBatch::new().parse("s", "SELECT 1").sync());
@@ -453,7 +454,7 @@ fn what_ran_is_told_and_counted_whatever_a_guest_does() {
     port.notes.wait_for("DELETE FROM stock.items WHERE id = ? -> 0 ok");
     let long = format!("/*{}*/ DELETE FROM stock.items WHERE id = 2", "x".repeat(70_000));
     client.run(&long);
-    // It reads in two ways, of which one could show a password.
+    // It has two readings, of which one could show a password.
     let refused = client.fail("SELECT 'C:\\'; DELETE FROM stock.items WHERE id = 3 --'");
     assert_eq!(refused.code(), "42501");
     client.close();
@@ -462,7 +463,7 @@ fn what_ran_is_told_and_counted_whatever_a_guest_does() {
     assert_eq!(port.notes.0.lock().iter().filter(|it| *it == deleted).count(), 2);
     port.notes.wait_for("SELECT ?… -> 0 42501");
     assert_eq!(server.sql("SELECT min(id) FROM stock.items"), "3");
-    // What returns no row, or only some at a time, is limited, too.
+    // Statements that return no rows, or only some at a time, are limited, too.
     let few = open(&pooler, |spec| {
         (spec.read_only, spec.rows_max, spec.bytes_max) = (false, Some(10), Some(100_000));
     });
@@ -491,7 +492,7 @@ fn what_was_taken_back_ends_with_an_error_and_leaves_nothing() {
     let (_, last) = client.end();
     assert_eq!(last.last().expect("a message").error().code(), "57P01");
     assert!(port.try_client().is_err());
-    // One whose statement runs.
+    // A guest whose statement runs.
     let port = open(&pooler, |spec| spec.read_only = false).expect("a door");
     let mut client = port.client();
     let busy = std::thread::spawn(move || client.query("SELECT pg_sleep(600)"));
@@ -503,13 +504,13 @@ fn what_was_taken_back_ends_with_an_error_and_leaves_nothing() {
     port.revoke();
     let failed = busy.join().expect("join").expect_err("it ends");
     assert_eq!(failed.error().expect("an error").code(), "57P01");
-    // One that goes in the middle of a transaction, with whatever it holds.
+    // A client that leaves in the middle of a transaction with pinned state.
     let other = open(&pooler, |spec| spec.read_only = false).expect("a door");
     let mut client = other.client();
     client.run("BEGIN");
     client.run("DELETE FROM stock.items");
     drop(client);
-    // There is one server connection: it came back, and clean.
+    // There is one server connection: it was returned, and reset.
     let mut next = other.client();
     assert_eq!(next.value("SELECT count(*) FROM stock.items"), "1000");
     assert_eq!(server.sql("SELECT count(*) FROM stock.items"), "1000");
@@ -555,10 +556,10 @@ fn nobody_is_a_guest_who_cannot_be_held() {
 /// Interval at which a lease is renewed.
 const RENEWAL: Duration = Duration::from_millis(10);
 
-/// Renews a lease until it shall end.
+/// Renews a lease until it is ended.
 struct KeptLease {
     lease: ServingLease,
-    /// Ends renewals when it is dropped.
+    /// Ends renewals when dropped.
     renewals: Option<Sender<()>>,
 }
 
@@ -613,11 +614,11 @@ fn no_statement_of_a_guest_begins_after_the_lease() {
     first.run("INSERT INTO numbers VALUES (1)");
     second.run("BEGIN");
     second.run("INSERT INTO numbers VALUES (2)");
-    // A statement of which a part has come.
+    // A statement of which a part has arrived.
     let batch = PgBatch::new().query("INSERT INTO numbers VALUES (3)").0;
     let (head, rest) = batch.split_at(batch.len() - 4);
     third.send(head).expect("send");
-    // Its own clients are not a sandbox's, and nothing changes for them.
+    // The tenant's own clients are not guests, and are not affected.
     let parameters = [("user", "clerk"), ("database", "shop")];
     let mut ordinary = PgClient::login(&pooler.tcp(), &parameters, "").expect("log in");
     lease.end();
@@ -653,7 +654,7 @@ fn a_client_that_has_chosen_no_name_has_that_of_its_session() {
         PgClient::login(&port.address, &parameters, "").expect("come in")
     };
     let (mut none, mut usual, mut own) = (named(None), named(Some("cove")), named(Some("mine")));
-    // All of them by one connection to the server.
+    // All of them use one connection to the server.
     for (client, expected) in
         [(&mut none, "cove:ses_1:3"), (&mut own, "mine"), (&mut usual, "cove:ses_1:3")]
     {

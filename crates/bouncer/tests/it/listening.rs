@@ -14,7 +14,7 @@ fn one_connection() -> TenantLimitsSpec {
     TenantLimitsSpec { server_connections_max: Some(1), ..TenantLimitsSpec::default() }
 }
 
-/// The next notification that the client is given: channel and payload.
+/// Returns the next notification that the client receives: channel and payload.
 fn told(client: &mut PgClient) -> (String, String) {
     while client.notifications.is_empty() {
         let message = client.message().expect("a notification");
@@ -52,7 +52,7 @@ fn notifications_reach_those_who_listen_and_nobody_else() {
             check_told(client, "All", "a");
             check_told(client, "All", "b");
             check_told(client, "a_last", "");
-            // The connection is the pool's, and works.
+            // The connection is back in the pool, and works.
             assert_eq!(client.value("SELECT count(*) FROM pg_listening_channels()"), "0");
         }
     }
@@ -75,7 +75,7 @@ fn a_subscription_holds_when_its_transaction_does() {
     client.run("BEGIN");
     client.run("LISTEN b_news");
     sender.run("NOTIFY b_news, 'before the commit'; NOTIFY b_marker, '2'");
-    // What comes while the commit is under way could be of after it.
+    // A notification that arrives during the commit may have been sent after it.
     check_told(&mut witness, "b_marker", "1");
     check_told(&mut witness, "b_marker", "2");
     client.run("COMMIT");
@@ -83,7 +83,7 @@ fn a_subscription_holds_when_its_transaction_does() {
     check_told(&mut client, "b_marker", "2");
     check_told(&mut client, "b_news", "after the commit");
 
-    // Nothing is told within a transaction.
+    // Nothing is delivered within a transaction.
     client.run("BEGIN");
     sender.run("NOTIFY b_news, 'meanwhile'");
     let message = "SELECT 1; SELECT 2";
@@ -124,7 +124,7 @@ fn listening_works_by_the_extended_protocol() {
     assert_eq!((answer.letters().as_str(), answer.tags()), ("12nCZ", vec!["LISTEN".to_owned()]));
     client.answer().expect("the query's answer");
     check_told(&mut client, "c_news", "me");
-    // A client knows what it sent itself by the process id that it was told.
+    // A client recognizes its own notifications by its process id.
     client.run("NOTIFY c_news");
     client.message().expect("a notification");
     assert_eq!(client.notifications[0].pid, client.pid);
@@ -226,12 +226,12 @@ fn who_listens_again_does_so_where_its_own_database_is() {
     let pooler = Pooler::start(1, vec![own, other]);
     let (mut client, mut sender) = (pooler.client("own"), pooler.client("own"));
     client.run("LISTEN d_own; UNLISTEN d_own");
-    // The connection that listened is closed when nobody needed it for a while.
+    // The listening connection is closed when it was not needed for a while.
     until("nobody listens", || {
         let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'UNLISTEN \"d_own%'";
         (sender.value(listens) == "0").then_some(())
     });
-    // What listens for others may be where that was.
+    // Another listening connection may take its slot.
     pooler.client("other").run("LISTEN d_other");
     client.run("LISTEN d_own");
     sender.run("NOTIFY d_own, 'heard'");

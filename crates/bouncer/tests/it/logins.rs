@@ -1,4 +1,4 @@
-//! Clients log in through the bouncer: libpq by every way it knows, and what only newer clients do.
+//! Logins of clients through the bouncer: libpq with every method, and features of newer clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -24,10 +24,10 @@ use tokio_rustls::rustls::StreamOwned;
 
 use crate::support::{message, rogue};
 
-/// A relay that speaks TLS on both legs, and looks users up.
+/// A relay with TLS on both legs, and user lookups.
 struct Gate {
     relay: Relay,
-    /// Of the lookups.
+    /// Runtime of the lookups.
     _runtime: tokio::runtime::Runtime,
     scratch: Scratch,
     certificate: Certificate,
@@ -43,7 +43,7 @@ fn user(name: &str, auth: UserAuth, password: Option<&str>, role: Option<&str>) 
     }
 }
 
-/// `shop` knows its users, `pass` has them looked up.
+/// `shop` lists its users, `pass` looks them up.
 fn tenants() -> Vec<TenantSpec> {
     let spec = |name: &str| TenantSpec {
         name: name.to_owned(),
@@ -138,7 +138,7 @@ impl Gate {
         self.relay.addresses()[0].1
     }
 
-    /// Asks by `psql` who it is on the server: that, or what it complains of.
+    /// Queries the user at the server by `psql`; returns it, or the error.
     fn ask(&self, conninfo: &str) -> Result<String, String> {
         let conninfo = if conninfo.contains("host=") {
             conninfo.replace("SOCKET", &self.scratch.path().display().to_string())
@@ -164,7 +164,7 @@ impl Gate {
     }
 }
 
-/// The newest that Debian has.
+/// Returns the newest version in Debian.
 fn psql() -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").expect("PostgreSQL");
     let path = versions.filter_map(|it| Some(it.ok()?.path().join("bin/psql")));
@@ -204,16 +204,16 @@ fn libpq_logs_in_by_every_way_it_knows() {
         ("dbname=shop user=nobody password=secret", WRONG),
         ("dbname=shop user=postgres password=secret", WRONG),
         ("dbname=missing user=alice password=secret", Err("no tenant for database")),
-        // Looked up on the server, and let in there by what they proved here.
+        // Looked up on the server, and logged in there with the proof given here.
         ("dbname=pass user=alice password=secret", Ok("alice")),
         ("dbname=pass user=alice password=secret channel_binding=require", Ok("alice")),
         ("dbname=pass user=bob password=secret", Ok("bob")),
         ("dbname=pass user=alice password=Secret", WRONG),
         ("dbname=pass user=bob password=Secret", WRONG),
         ("dbname=pass user=nobody password=secret", WRONG),
-        // Who looks others up is nobody's to be.
+        // The role that runs lookups cannot be used.
         ("dbname=pass user=postgres password=secret", WRONG),
-        // By what the operating system knows.
+        // By the operating system's user.
         ("host=SOCKET port=6432 dbname=shop user=root", Ok("postgres")),
         ("host=SOCKET port=6432 dbname=shop user=alice password=secret", Ok("alice")),
         ("dbname=shop user=root", Err("peer authentication failed")),
@@ -303,11 +303,11 @@ fn a_server_that_is_none_harms_nobody() {
     let sasl = message(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0");
     let long = [&b"\0\0\0\x0br="[..], &[b'x'; 60_000]].concat();
     let stories = [
-        // An error without a SQLSTATE, without anything, without an end (CVE-2026-6666).
+        // An error without an SQLSTATE, without any field, without an end (CVE-2026-6666).
         vec![plain.clone(), message(b'E', b"SFATAL\0Mno\0\0")],
         vec![plain.clone(), message(b'E', b"\0")],
         vec![plain.clone(), message(b'E', b"Mno")],
-        // More of SCRAM than anybody needs (CVE-2026-6665), and lengths that are none.
+        // Excessive SCRAM parameters (CVE-2026-6665), and invalid lengths.
         vec![plain.clone(), sasl.clone(), message(b'R', &long)],
         vec![plain.clone(), sasl, message(b'R', b"\0\0\0\x0br=,s=,i=4294967295")],
         vec![plain.clone(), b"R\xff\xff\xff\xff".to_vec()],
@@ -357,7 +357,7 @@ fn who_fails_too_often_is_refused_for_a_while() {
         })
     };
     let failed = AtomicUsize::new(0);
-    // Several at a time, or a slow machine forgives them as fast as they come.
+    // Several at a time, or on a slow machine they are forgiven as fast as they arrive.
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -368,6 +368,6 @@ fn who_fails_too_often_is_refused_for_a_while() {
         }
     });
     assert!(failed.load(Ordering::Relaxed) >= 100, "{failed:?}");
-    // Right ones are as well, and not for long.
+    // Right passwords are refused as well, but not for long.
     testkit::until("it to be forgiven", Duration::from_secs(60), || log_in("secret"));
 }

@@ -1,4 +1,4 @@
-//! The relay before a real PostgreSQL, with a client that says exactly what a test wants said.
+//! The relay before a real PostgreSQL, with a client whose messages each test controls exactly.
 
 mod ends;
 mod faults;

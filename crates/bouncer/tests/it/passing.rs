@@ -11,11 +11,11 @@ use testkit::{PgBatch, PgClient, Postgres};
 
 use crate::support::{Pooler, tenant, until};
 
-/// Way from a relay to the one that serves its clients.
+/// Path from a relay to the one that serves its clients.
 #[derive(Debug)]
 struct WayHome {
     home: Arc<Relay>,
-    /// True if the home is asked.
+    /// True if passing is enabled.
     is_open: AtomicBool,
     notices: Mutex<Vec<PassedNotice>>,
 }
@@ -65,7 +65,7 @@ impl FrontAndHome {
         FrontAndHome { front, home, way }
     }
 
-    /// Numbers of clients that each relay shows.
+    /// Returns the number of clients of each relay.
     fn clients(&self) -> [usize; 2] {
         [&self.front, &self.home].map(|it| it.snapshots().iter().map(|it| it.clients.len()).sum())
     }
@@ -76,7 +76,7 @@ impl FrontAndHome {
         counters.map(|stats| stats.clients_passed.load()).sum()
     }
 
-    /// Returns whether a server connection of the home does something.
+    /// Returns whether a server connection of the home is active.
     fn is_working(&self) -> bool {
         let snapshots = self.home.snapshots();
         let mut servers = snapshots.iter().flat_map(|it| &it.servers);
@@ -108,7 +108,7 @@ fn a_client_is_served_by_the_relay_that_it_is_passed_to() {
     let shown = snapshots.iter().flat_map(|it| &it.clients).next().unwrap();
     assert_eq!(shown.application_name.as_deref(), Some("till"));
     assert!(shown.address.is_some() && !shown.tls, "{shown:?}");
-    // What is sent at once is answered at once, however much it is.
+    // Requests sent at once are answered at once, whatever their number.
     let many = (0..2000).fold(PgBatch::new(), |batch, it| batch.query(&format!("SELECT {it}")));
     client.send(&many.0).unwrap();
     for number in 0..2000 {
@@ -116,7 +116,7 @@ fn a_client_is_served_by_the_relay_that_it_is_passed_to() {
     }
     assert_eq!(client.value("SELECT length(repeat('x', 20000000))"), "20000000");
     assert_eq!(client.value("SELECT repeat('x', 20000000)").len(), 20_000_000);
-    // By a Unix socket there is no address.
+    // A Unix socket has no address.
     let other = PgClient::login(&both.front.unix(), &[("user", "app"), ("database", "t")], "");
     let mut other = other.unwrap();
     let snapshots = both.home.snapshots();
@@ -128,7 +128,7 @@ fn a_client_is_served_by_the_relay_that_it_is_passed_to() {
     until("nobody to be there", || both.is_over());
 }
 
-/// A reader that stands still holds up its own answers alone, and no memory grows meanwhile.
+/// A client that does not read holds up only its own replies, and memory does not grow meanwhile.
 #[test]
 fn a_client_that_does_not_read_is_not_read_for() {
     let server = Postgres::shared();
@@ -143,7 +143,7 @@ fn a_client_that_does_not_read_is_not_read_for() {
         let counters = both.home.relay.counters().filter_map(|counters| counters.known(id));
         counters.map(|stats| stats.sent_bytes.load()).sum::<u64>()
     };
-    // All buffers on the way together; the whole is 200 MB.
+    // All buffers on the path together; the whole is 200 MB.
     let mut before = None;
     until("the home to wait", || {
         let now = sent();
@@ -162,7 +162,7 @@ fn a_client_that_no_home_takes_is_served_where_it_is() {
     assert_eq!(client.value("SELECT 1"), "1");
     assert_eq!((both.clients(), both.passed()), ([1, 0], 0));
     both.way.is_open.store(true, Ordering::Relaxed);
-    // One that stops takes nobody.
+    // A relay that stops takes no clients.
     both.home.relay.drain();
     let mut other = both.front.client("t");
     assert_eq!(other.value("SELECT 2"), "2");
@@ -181,7 +181,7 @@ fn a_client_whose_home_is_lost_is_told_between_two_messages() {
     for client in [&mut idle, &mut busy] {
         assert_eq!(code(client).as_deref(), Some("57P01"));
     }
-    // Here the home is there yet, and finds out that they are gone.
+    // Here the home still runs, and notices that they have left.
     until("nobody to be there", || both.is_over());
     until("the statement to be cancelled", || (!both.is_working()).then_some(()));
 }
@@ -197,7 +197,7 @@ fn the_end_of_either_side_ends_both() {
     assert_eq!(code(&mut client), None);
     until("nobody to be there", || both.is_over());
 
-    // Of one that is gone the statement is cancelled.
+    // The statement of a client that has left is cancelled.
     let mut gone = both.front.client("t");
     gone.send(&PgBatch::new().query("SELECT pg_sleep(60)").0).unwrap();
     until("the statement to run", || both.is_working().then_some(()));
@@ -205,7 +205,7 @@ fn the_end_of_either_side_ends_both() {
     until("the statement to be cancelled", || (!both.is_working()).then_some(()));
     until("nobody to be there", || both.is_over());
 
-    // The home says why.
+    // The home sends the reason.
     let mut client = both.front.client("t");
     assert_eq!(client.value("SELECT 1"), "1");
     both.home.relay.stop();

@@ -1,4 +1,4 @@
-//! What clients do all day: simple and extended queries, pipelines, COPY, rows of any size.
+//! Everyday requests of clients: simple and extended queries, pipelines, COPY, rows of any size.
 
 use api::PoolMode;
 use testkit::{PgBatch, PgClient, Postgres};
@@ -99,7 +99,7 @@ fn pipelines_are_answered_in_order() {
             let answer = client.answer().expect("an answer");
             assert_eq!(answer.value(), number.to_string());
         }
-        // An error skips what is left of its batch, and only that.
+        // An error skips only the rest of its batch.
         let failing = PgBatch::new()
             .parse("", "SELECT 1 / $1::int")
             .bind("", "", &[Some("0")])
@@ -114,7 +114,7 @@ fn pipelines_are_answered_in_order() {
         let first = client.answer().expect("an answer");
         assert_eq!(first.error().expect("an error").code(), "22012");
         assert_eq!(client.answer().expect("an answer").value(), "5");
-        // A simple query forgets the statement without a name, also without us.
+        // A simple query drops the unnamed statement, also without a pooler.
         let last = client.answer().expect("an answer");
         assert_eq!(last.error().expect("an error").code(), "26000");
     });
@@ -149,7 +149,7 @@ fn data_is_copied_both_ways() {
         let out = client.run("COPY copied TO STDOUT");
         assert_eq!(out.messages.iter().filter(|message| message.tag == b'd').count(), 10_000);
 
-        // A client that changes its mind, and one whose data is bad and who sends more of it.
+        // A client that aborts, and one that sends more data after bad data.
         client.send(&PgBatch::new().query("COPY copied FROM STDIN").0).expect("send");
         let failed = ask(client, &PgBatch::new().copy_fail("no"));
         assert_eq!(failed.error().expect("an error").code(), "57014");

@@ -1,4 +1,4 @@
-//! Many clients on few server connections: who waits, who is refused, who is left alone.
+//! Many clients on few server connections: waiting, refusals, and isolation.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -167,7 +167,7 @@ fn another_definition_holds_for_clients_that_are_connected() {
     let mut client = pooler.client("t");
     assert_eq!(client.value("SELECT current_database()"), "postgres");
     let mut changed = tenant("t", &server, PoolMode::Transaction);
-    // Not a template, which nobody may use while another test makes a database of it.
+    // Not a template, which cannot be used while another test creates a database from it.
     server.sql("CREATE DATABASE defined_anew");
     changed.database = Some("defined_anew".to_owned());
     pooler.change(vec![changed]);
@@ -196,12 +196,12 @@ fn a_server_connection_keeps_no_more_statements_than_its_tenant_allows() {
         assert_eq!(client.ask(&batch).expect("an answer").value(), number.to_string());
     }
     assert_eq!(client.value("SELECT count(*) FROM pg_prepared_statements"), "2");
-    // What was closed there is there for the client.
+    // A statement that was closed at the server still exists for the client.
     let batch = PgBatch::new().bind("", "s0", &[]).execute("", 0).sync();
     assert_eq!(client.ask(&batch).expect("an answer").value(), "0");
 }
 
-/// Connections of a server that takes its time to end them.
+/// Connections of a server that is slow to end them.
 #[derive(Debug, Default)]
 struct SlowlyClosed {
     open: AtomicUsize,
@@ -209,13 +209,13 @@ struct SlowlyClosed {
 }
 
 impl SlowlyClosed {
-    /// Carries connections to a server, and closes each so long after its client has.
+    /// Carries connections to a server, and closes each `delay` after its client has.
     fn before(server: SocketAddr, delay: Duration) -> (SocketAddr, Arc<SlowlyClosed>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let connections = Arc::<SlowlyClosed>::default();
         let counted = Arc::clone(&connections);
-        // It ends with the test's process: nobody connects to it any more.
+        // The thread ends with the test's process: nothing connects to it any more.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let open = counted.open.fetch_add(1, Ordering::SeqCst) + 1;
@@ -232,7 +232,7 @@ impl SlowlyClosed {
         thread::scope(|scope| {
             scope.spawn(|| io::copy(&mut &*server, &mut &*client));
             drop(io::copy(&mut &*client, &mut &*server));
-            // A server that needs so long to end a process.
+            // Simulates a server that needs this long to end a process.
             thread::park_timeout(delay);
             self.open.fetch_sub(1, Ordering::SeqCst);
             for stream in [client, server] {
@@ -249,7 +249,7 @@ fn a_connection_counts_until_its_server_has_closed_it() {
     let (address, connections) = SlowlyClosed::before(server.tcp(), Duration::from_millis(200));
     let mut spec = limited("t", &server, PoolMode::Transaction, one_connection());
     spec.server = address.to_string();
-    // Each role needs a connection of its own, so that the other one's is closed for it.
+    // Each role needs a connection of its own, so the other one's is closed for it.
     spec.users.push(TenantUserSpec {
         name: "other".to_owned(),
         auth: UserAuth::Trust,

@@ -1,4 +1,4 @@
-//! A relay of a test: real threads and sockets, tenants made by hand.
+//! A relay for tests: real threads and sockets, tenants made by hand.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -34,7 +34,7 @@ pub(crate) struct Pooler {
     socket: PathBuf,
 }
 
-/// Nobody is known to the server but to the tenant.
+/// A lookup that finds no users.
 #[derive(Debug)]
 struct Nobody;
 
@@ -46,7 +46,7 @@ impl LookUp for Nobody {
     }
 }
 
-/// A tenant `name` of a test: the user `app` needs no password and is the superuser on the server.
+/// Returns a tenant `name`: the user `app` needs no password and is the superuser on the server.
 pub(crate) fn tenant(name: &str, server: &Postgres, mode: PoolMode) -> TenantSpec {
     TenantSpec {
         name: name.to_owned(),
@@ -63,7 +63,7 @@ pub(crate) fn tenant(name: &str, server: &Postgres, mode: PoolMode) -> TenantSpe
     }
 }
 
-/// The same with limits.
+/// Returns the same with limits.
 pub(crate) fn limited(
     name: &str,
     server: &Postgres,
@@ -74,12 +74,12 @@ pub(crate) fn limited(
 }
 
 impl Pooler {
-    /// A relay of so many threads with these tenants.
+    /// Starts a relay with this number of threads and these tenants.
     pub(crate) fn start(threads: usize, tenants: Vec<TenantSpec>) -> Pooler {
         Pooler::start_after(threads, tenants, None)
     }
 
-    /// The same, as one of several that follow each other at a socket file.
+    /// Starts the same as one of several relays that succeed each other at a socket file.
     pub(crate) fn start_after(
         threads: usize,
         tenants: Vec<TenantSpec>,
@@ -121,47 +121,47 @@ impl Pooler {
         Pooler { relay, current, config, book, _scratch: scratch, socket }
     }
 
-    /// Where it listens by TCP.
+    /// Returns its TCP address.
     pub(crate) fn tcp(&self) -> PgAddress {
         self.relay.addresses()[0].1.into()
     }
 
-    /// Its Unix socket.
+    /// Returns its Unix socket.
     pub(crate) fn unix(&self) -> PgAddress {
         self.socket.clone().into()
     }
 
-    /// A client of a tenant.
+    /// Returns a client of a tenant.
     pub(crate) fn client(&self, tenant: &str) -> PgClient {
         self.client_with(tenant, &[])
     }
 
-    /// A client of a tenant with more startup parameters.
+    /// Returns a client of a tenant with more startup parameters.
     pub(crate) fn client_with(&self, tenant: &str, more: &[(&str, &str)]) -> PgClient {
         let mut parameters = vec![("user", "app"), ("database", tenant)];
         parameters.extend_from_slice(more);
         PgClient::login(&self.tcp(), &parameters, "").expect("log in")
     }
 
-    /// Lets other tenants hold.
+    /// Replaces the tenants.
     pub(crate) fn change(&mut self, tenants: Vec<TenantSpec>) {
         self.config.tenants = tenants;
         self.current.replace(build(&mut self.book, &self.config));
         self.relay.order(&|| ThreadCommand::Routing);
     }
 
-    /// A tenant as it is now.
+    /// Returns the current snapshot of a tenant.
     pub(crate) fn tenant(&self, name: &str) -> Arc<TenantSnapshot> {
         Arc::clone(self.current.load().named(name).expect("a tenant"))
     }
 
-    /// What is there.
+    /// Returns the snapshots of the threads.
     pub(crate) fn snapshots(&self) -> Vec<ThreadSnapshot> {
         let told = self.relay.snapshots();
         told.into_iter().map(|it| it.blocking_recv().expect("a snapshot")).collect()
     }
 
-    /// Server connections, in whatever state.
+    /// Returns the number of server connections, in any state.
     pub(crate) fn servers(&self) -> usize {
         self.snapshots().iter().map(|snapshot| snapshot.servers.len()).sum()
     }
@@ -175,16 +175,16 @@ fn build(book: &mut TenantRegistry, config: &BouncerConfig) -> bouncer::tenants:
     routing.expect("tenants that can be")
 }
 
-/// Waits until something is there.
+/// Waits until `probe` returns a value.
 pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     testkit::until(what, Duration::from_secs(20), || probe().ok_or_else(|| "not yet".to_owned()))
 }
 
-/// A server that says this, each time after it has heard something, and then hangs up.
+/// Starts a server that sends one of these parts after each input, and then closes the connection.
 pub(crate) fn rogue(says: Vec<Vec<u8>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    // It ends with the test's process: nobody connects to it any more.
+    // The thread ends with the test's process: nothing connects to it any more.
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             for part in &says {
@@ -198,7 +198,7 @@ pub(crate) fn rogue(says: Vec<Vec<u8>>) -> SocketAddr {
     address
 }
 
-/// A message of the protocol.
+/// Returns a message of the protocol.
 pub(crate) fn message(tag: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 4).expect("short").to_be_bytes();
     [&[tag], &length[..], body].concat()

@@ -23,7 +23,7 @@ fn log_in(address: &PgAddress) -> PgClient {
     PgClient::login(address, &[("user", "app"), ("database", "t")], "").expect("log in")
 }
 
-/// Cancels what a client does, by a connection of its own.
+/// Cancels a client's statement, over a separate connection.
 fn cancel(address: &PgAddress, client: &PgClient) {
     let mut other = PgClient::open(address).expect("connect");
     other.send(&testkit::pg::cancel_request(client.pid, &client.key)).expect("send");
@@ -42,7 +42,7 @@ fn clients_go_on_through_restarts() {
     let stop = Arc::new(AtomicBool::new(false));
     let rounds = Arc::new(AtomicUsize::new(0));
 
-    // Some work without a pause, some come and go.
+    // Some work without a pause, some connect repeatedly.
     let workers: Vec<_> = (0..12)
         .map(|number| {
             let (stop, rounds, address) = (Arc::clone(&stop), Arc::clone(&rounds), address.clone());
@@ -82,7 +82,7 @@ fn clients_go_on_through_restarts() {
         }))
         .collect();
 
-    // Some do nothing, some are in the middle of something.
+    // Some are idle, some are in the middle of a transaction.
     let mut idle: Vec<PgClient> = (0..20).map(|_| log_in(&address)).collect();
     for (number, client) in idle.iter_mut().enumerate() {
         client.run(&format!("SET work_mem = '{}kB'", 1000 + number));
@@ -145,7 +145,7 @@ fn who_cannot_be_carried_is_told_to_connect_again() {
     let (ended, messages) = listens.end();
     assert!(ended);
     assert_eq!(messages[0].error().code(), "57P01", "{messages:?}");
-    // One that holds a server connection is served by the former process until it leaves.
+    // A client with a server connection is served by the former process until it leaves.
     session.run("SELECT * FROM mine");
     session.close();
     until("the former one has nobody", || (!former.relay.has_clients()).then_some(()));
@@ -168,7 +168,7 @@ fn without_a_former_process_or_with_a_strange_one_nothing_breaks() {
     assert_eq!(pooler.client("t").value("SELECT 1"), "1");
 }
 
-/// Whoever hands clients over says as whom they have logged in.
+/// The process that hands clients over also asserts their users.
 #[test]
 fn nothing_is_taken_over_from_another_user() {
     const LISTEN: &str = "import socket, sys, time\n\

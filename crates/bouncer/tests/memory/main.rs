@@ -1,4 +1,4 @@
-//! How much memory a relay needs: measured of the whole process, and so apart from other tests.
+//! Memory usage of a relay: measured for the whole process, and so apart from other tests.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::support::{Pooler, tenant};
 #[expect(dead_code, reason = "the other tests of the relay use more of it")]
 mod support;
 
-/// What one test's client holds, another one would measure.
+/// Prevents that one test measures the memory of another test's client.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock()
@@ -27,7 +27,7 @@ fn rows_are_never_held_whole() {
     let server = Postgres::shared();
     let pooler = Pooler::start(1, vec![tenant("t", &server, PoolMode::Transaction)]);
     let address = pooler.relay.addresses()[0].1;
-    // Not the client of other tests, which holds rows whole itself.
+    // Not the client of other tests, which buffers whole rows itself.
     let mut stream = TcpStream::connect(address).expect("connect");
     let hello = startup(PROTOCOL_3_0, &[("user", "app"), ("database", "t")]);
     stream.write_all(&hello).expect("send");
@@ -40,7 +40,7 @@ fn rows_are_never_held_whole() {
     assert!(peak < before + (8 << 20), "{before} bytes before, {peak} at the most");
 }
 
-/// Reads up to a `ReadyForQuery`; how many bytes came, and the most memory that was used.
+/// Reads up to a `ReadyForQuery`; returns the number of bytes, and the maximum memory in use.
 fn read_until_ready(stream: &mut TcpStream) -> (usize, usize) {
     let (mut buffer, mut bytes, mut peak) = (vec![0; 64 << 10], 0, 0);
     loop {
@@ -54,7 +54,7 @@ fn read_until_ready(stream: &mut TcpStream) -> (usize, usize) {
     }
 }
 
-/// Bytes of memory that this process has resident.
+/// Returns the resident memory of this process in bytes.
 fn memory() -> usize {
     let status = std::fs::read_to_string("/proc/self/statm").expect("statm");
     let pages: usize = status.split(' ').nth(1).expect("resident").parse().expect("pages");

@@ -1,4 +1,4 @@
-//! Tests of who has to show what, and what is shown to the server.
+//! Tests of the proofs that clients must give, and of the credentials that are used at the server.
 
 use api::{AuthQuerySpec, TenantEngine, TenantSpec, TenantUserSpec, UserAuth};
 use pooler_core::pg::login::ClientTransport;
@@ -23,7 +23,7 @@ fn stored_sha2() -> String {
     Sha2Crypt::derive("secret", *b"abcdefghijklmnopqrst", 5000).to_string()
 }
 
-/// A tenant with these users and their secrets, and one of each other kind.
+/// Returns a tenant with these users and their secrets, and one user of each other kind.
 fn tenant(secrets: &[(&str, &str)], looks_up: bool) -> Arc<TenantSnapshot> {
     let user = |name: &str, auth: UserAuth, password: Option<&str>| TenantUserSpec {
         name: name.to_owned(),
@@ -73,7 +73,7 @@ fn kind(verifier: &MysqlVerifier) -> String {
     }
 }
 
-/// What is demanded, in a word.
+/// Returns the required proof, in a word.
 fn demanded(
     user: &str,
     looks_up: bool,
@@ -114,7 +114,7 @@ fn each_user_has_to_show_what_it_should() {
     }
 }
 
-/// The methods that a hundred users are asked by who do not exist, each once.
+/// Returns the methods that a hundred users who do not exist are asked for, each once.
 fn methods_of_nobody(keyring: &MysqlKeyring, tenant: &TenantSnapshot) -> Vec<AuthPlugin> {
     let mut methods: Vec<AuthPlugin> = Vec::new();
     for number in 0..100 {
@@ -150,7 +150,7 @@ fn users_who_do_not_exist_are_asked_as_those_are_who_do() {
         keyring.prepare(&tenant);
         assert_eq!(methods_of_nobody(&keyring, &tenant), wanted, "{secrets:?}");
     }
-    // Secrets that were looked up tell what others would be asked by.
+    // Secrets that were looked up determine the methods for users who do not exist.
     let (keyring, tenant) = (keyring(), tenant(&[], true));
     let _proof = keyring.found(&tenant, &tenant.user("a"), Some(&sha2));
     assert_eq!(methods_of_nobody(&keyring, &tenant), [AuthPlugin::CachingSha2]);
@@ -173,7 +173,8 @@ fn a_secret_is_prepared_once_and_a_bad_one_is_as_good_as_none() {
     }
 }
 
-/// What is shown to the server for a client with this secret whose proof gave this away.
+/// Returns the credentials at the server for a client with this secret whose proof disclosed
+/// `shown`.
 fn shown(secret: Option<&str>, shown: MysqlDisclosedSecret) -> MysqlCredentials {
     let sha2 = stored_sha2();
     let secrets = [("plain", "secret"), ("native", stored_native()), ("sha2", &sha2)];
@@ -220,7 +221,7 @@ fn what_a_client_shows_is_shown_to_the_server() {
     ] {
         assert_eq!(shown(secret, proof), wanted, "{secret:?}");
     }
-    // The proof that was found logs in to a server that has the same hash, for any nonce.
+    // The disclosed key logs in to a server that has the same hash, for any nonce.
     let nonce = AuthNonce::new([9; 20]);
     let stored = wire::mysql::auth::NativeHash::parse(stored_native()).expect("a hash");
     assert_eq!(stored.accepts(&nonce, &native.answer(&nonce)), Some(native));

@@ -1,4 +1,4 @@
-//! Tests of who has to show what, and what is shown to the server.
+//! Tests of the proofs that clients must give, and of the credentials that are used at the server.
 
 use api::{AuthQuerySpec, TenantSpec, TenantUserSpec, UserAuth};
 use pooler_core::pg::login::{ClientTransport, TlsFacts};
@@ -14,7 +14,7 @@ fn keyring() -> PgKeyring {
     PgKeyring::new([7; 32], PgPasswordMethod::Best)
 }
 
-/// A tenant with a user of each kind; others are looked up.
+/// Returns a tenant with a user of each kind; others are looked up.
 fn tenant(server_password: Option<&str>) -> Arc<TenantSnapshot> {
     let user = |name: &str, auth: UserAuth, password: Option<&str>| TenantUserSpec {
         name: name.to_owned(),
@@ -61,7 +61,7 @@ fn requested(user: &str, reached: ClientTransport, certificate: Option<&str>) ->
     }
 }
 
-/// What is demanded, in a word.
+/// Returns the required proof, in a word.
 fn demanded(user: &str, reached: ClientTransport, certificate: Option<&str>) -> String {
     let user = tenant(None).user(user);
     match keyring().demand(&user, &requested(&user.name, reached, certificate)) {
@@ -121,7 +121,7 @@ fn a_secret_is_prepared_once() {
     let of = |user, text| keyring.verifier(user, text).expect("a secret");
     assert!(Arc::ptr_eq(&of("a", "secret"), &of("a", "secret")));
     assert!(!Arc::ptr_eq(&of("a", "secret"), &of("b", "secret")));
-    // Parts are told apart, wherever one ends.
+    // The hash depends on the boundaries of the parts.
     assert!(!Arc::ptr_eq(&of("a", "bc"), &of("ab", "c")));
     assert_eq!(keyring.verifier("a", "").err(), Some(PgSecretError::Empty));
 
@@ -158,7 +158,7 @@ fn the_server_is_shown_what_it_can_check() {
     let password = PgDisclosedSecret::Password(PlainPassword::new("typed".to_owned()));
     for (tenant, user, given, expected) in [
         (&pass, "plain", PgDisclosedSecret::Nothing, "password secret"),
-        // Its keys are of a salt of ours, which the server does not know.
+        // Its keys have a salt of the pooler's, which the server does not know.
         (&pass, "plain", PgDisclosedSecret::Keys(keys.clone()), "password secret"),
         (&pass, "scram", PgDisclosedSecret::Keys(keys.clone()), "keys true"),
         (&pass, "md5", PgDisclosedSecret::Nothing, "md5 true"),

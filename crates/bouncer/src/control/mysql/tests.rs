@@ -1,5 +1,5 @@
-//! Tests against a real MariaDB, of our way in as well: each way to prove who we are, each way to
-//! encrypt, trackers, cancelling, and looking users up.
+//! Tests with a real MariaDB, including the dialer: each authentication method, each mode of
+//! encryption, trackers, cancelling, and user lookups.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -24,7 +24,7 @@ use crate::tenants::{
     TenantSnapshot,
 };
 
-/// More than anything here takes.
+/// Longer than any step takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn server(address: &str, tls: ServerTls) -> ServerAddress {
@@ -45,7 +45,7 @@ fn password(text: &str) -> MysqlCredentials {
     MysqlCredentials::Password(PlainPassword::new(text.to_owned()))
 }
 
-/// Logs in and asks who it is there, over which encryption.
+/// Logs in and queries the user at the server, and whether the connection is encrypted.
 async fn ask(
     server: &ServerAddress,
     user: &str,
@@ -78,15 +78,15 @@ fn told(error: ControlError) -> String {
 async fn every_way_to_prove_who_we_are() {
     let mariadb = MariaDb::start();
     mariadb.user("alice", "secret");
-    // Methods that only we lack are plugins, which not every package of the server brings; the
-    // tests of logging in have them.
+    // Methods that only the clients lack are plugins, which not every package of the server
+    // contains; the tests of logins have them.
     mariadb.sql("CREATE USER free@'%'");
     let (tcp, unix) = (over_tcp(&mariadb), over_unix(&mariadb));
     let known = Ok("alice 0".to_owned());
     let fails = |what: &str| Err(what.to_owned());
     assert_eq!(ask(&tcp, "alice", password("secret")).await, known);
     assert_eq!(ask(&unix, "alice", password("secret")).await, known);
-    // What a client's proof gave away is enough.
+    // The key that a client's proof disclosed is sufficient.
     assert_eq!(ask(&tcp, "alice", MysqlCredentials::Native(NativeKey::of("secret"))).await, known);
     assert_eq!(
         ask(&tcp, "alice", MysqlCredentials::Native(NativeKey::of("Secret"))).await,
@@ -156,7 +156,7 @@ async fn questions_and_answers_that_are_errors() {
     );
     let error = control.ask("SELECT nothing").await.expect_err("an error");
     assert_eq!(error.to_string(), "Unknown column 'nothing' in 'SELECT' (1054 42S22)");
-    // The connection is as it was, also behind several results.
+    // The connection is still usable, also after several results.
     let rows = control.ask("DO 1; SELECT 1").await.expect("rows");
     assert_eq!(rows, [[Some("1".to_owned())]]);
     assert!(control.ask("DO 1").await.expect("no rows").is_empty());
@@ -164,7 +164,7 @@ async fn questions_and_answers_that_are_errors() {
     assert_eq!(error.to_string(), "the server violates the protocol: too long an answer");
 }
 
-/// A login that is made by hand, to see what the server says of the session.
+/// A login made by hand, to examine the server's reports about the session.
 struct ByHand {
     stream: TcpStream,
     greeting: MysqlServerGreeting,
@@ -217,7 +217,7 @@ impl ByHand {
         self.stream.write_all(&out).expect("write");
     }
 
-    /// One packet.
+    /// Returns one packet.
     fn packet(&mut self) -> Vec<u8> {
         let mut head = [0; 4];
         self.stream.read_exact(&mut head).expect("a head");
@@ -226,7 +226,7 @@ impl ByHand {
         payload
     }
 
-    /// The status of an OK and what it tells, sorted.
+    /// Returns the status of an OK and its reports, sorted.
     fn ok(&mut self, text: &str) -> (StatusFlags, Vec<String>) {
         self.send(text);
         let payload = self.packet();
@@ -265,7 +265,7 @@ fn a_session_tells_what_statements_leave_behind() {
     let (status, told) = session.ok("SET wait_timeout = 77");
     assert_eq!(told, ["State(true)", "wait_timeout=77"]);
     assert!(!status.contains(StatusFlags::IN_TRANS));
-    // Before the first table is read there is a transaction already.
+    // A transaction is open even before the first table is read.
     let (status, told) = session.ok("START TRANSACTION");
     assert!(status.contains(StatusFlags::IN_TRANS), "{told:?}");
     assert!(told.iter().any(|one| one.starts_with("transaction T")), "{told:?}");
@@ -288,13 +288,13 @@ fn what_a_thread_does_is_killed_and_the_thread_stays() {
     });
     let (_, next) = run(&mariadb, MysqlDial::cancel(params(&["not run"]), thread));
     assert!(matches!(next, MysqlDialNext::Cancelled), "{next:?}");
-    // Killed, it ends with the number that is its result, or with an error.
+    // A killed `SLEEP` ends with its result, or with an error.
     let first = session.packet();
     if ErrPacket::parse(&first).is_none() {
         while !matches!(session.packet().as_slice(), [0xFE | 0xFF, ..]) {}
     }
     assert!(session.ok("DO 1").0.contains(StatusFlags::AUTOCOMMIT));
-    // A thread that is not there is nothing to worry about.
+    // A thread that does not exist is not an error.
     let (_, next) = run(&mariadb, MysqlDial::cancel(params(&[]), 4_000_000));
     assert!(matches!(next, MysqlDialNext::Cancelled), "{next:?}");
     let wrong = MysqlDialParams { credentials: Arc::new(password("wrong")), ..params(&[]) };

@@ -1,4 +1,4 @@
-//! Streams that are made by hand, cut in every place.
+//! Streams made by hand, cut at every position.
 
 use std::collections::HashSet;
 
@@ -62,7 +62,7 @@ fn my(packets: &[(u8, &[u8])]) -> Vec<u8> {
     out
 }
 
-/// Gives both streams in pieces of so many bytes.
+/// Presents both streams in pieces of `piece` bytes.
 fn play(watch: &mut ConnectionObserver, asked: &[u8], answered: &[u8], piece: usize) -> bool {
     for bytes in asked.chunks(piece) {
         watch.sent(bytes, 10);
@@ -125,7 +125,7 @@ fn statements_of_postgresql_are_told_however_the_bytes_come() {
     }
 }
 
-/// Keeps contexts of traces with the times of connections and statements, in microseconds.
+/// Records trace contexts with the times of connections and statements, in microseconds.
 #[derive(Debug, Default)]
 struct TraceNotes(Mutex<Vec<(Option<String>, u128)>>);
 
@@ -226,8 +226,8 @@ fn too_many_rows_are_a_violation_and_what_is_pending_is_told() {
     assert_eq!(notes.0.lock()[0], "SELECT ?; SELECT ? 2 53400");
 }
 
-/// What a client of PostgreSQL asks for, one request in a line: `Parse NAME=TEXT`,
-/// `Bind PORTAL=STATEMENT`, `Execute PORTAL`, `Close KIND NAME`, `Query TEXT`, `Call`, `Sync`.
+/// Builds requests of a PostgreSQL client, one in a line: `Parse NAME=TEXT`, `Bind
+/// PORTAL=STATEMENT`, `Execute PORTAL`, `Close KIND NAME`, `Query TEXT`, `Call`, `Sync`.
 fn pg_asks(lines: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for line in lines.lines().map(str::trim_start).filter(|line| !line.is_empty()) {
@@ -248,7 +248,7 @@ fn pg_asks(lines: &str) -> Vec<u8> {
     out
 }
 
-/// Its answers, by their first bytes; a tag of a command stands in brackets, `I` and `W` are
+/// Builds the replies, by their first bytes; command tags are in brackets, `I` and `W` are
 /// `ReadyForQuery` outside and within a transaction.
 fn pg_answers(tags: &str) -> Vec<u8> {
     let mut out = Vec::new();
@@ -275,7 +275,7 @@ fn pg_answers(tags: &str) -> Vec<u8> {
     out
 }
 
-/// One exchange after the other; then the connection ends.
+/// Runs one exchange after the other; then the connection ends.
 fn pg_notes(exchanges: &[(&str, &str)]) -> Vec<String> {
     let notes = Arc::<Notes>::default();
     let mut watch = ConnectionObserver::pg(&guest(&notes, |_| {}), 0, 0);
@@ -297,14 +297,14 @@ fn a_record_has_the_text_of_what_ran() {
     let check = |exchanges: &[(&str, &str)], expected: &[&str]| {
         assert_eq!(pg_notes(exchanges), expected, "{exchanges:?}");
     };
-    // A statement that is refused, or passed over, is none.
+    // A statement that is refused, or skipped, does not exist.
     check(&[delete, ("Parse s=SELECT 1\nSync", "EI"), run_s], &["SELECT ? 0 42P05", told]);
     check(
         &[delete, ("Parse =SELEC\nParse s=SELECT 1\nSync", "EI"), run_s],
         &["SELEC 0 42P05", told],
     );
     check(&[delete, ("Bind =none\nClose S s\nSync", "EI"), run_s], &[told]);
-    // A portal is that of its last statement, though that has a name nobody keeps.
+    // A portal belongs to its last statement, even if that has a name that is not kept.
     let binds = format!(
         "Parse s=SELECT 1\nBind =s\nParse {long}=DELETE FROM orders\nBind ={long}\nExecute \nSync"
     );
@@ -313,13 +313,13 @@ fn a_record_has_the_text_of_what_ran() {
         &[(&binds, "1212[DELETE 1]I")],
         &["(prepared) SELECT ? 0 ok", told_before, "(prepared) 0 ok"],
     );
-    // The server looks at the beginning of a portal's name.
+    // Only the beginning of a portal's name is significant to the server.
     let binds = format!(
         "Parse t=SELECT 1\nBind {portal}b=t\nClose P {portal}a\nBind {portal}a=s\n\
          Execute {portal}b\nSync"
     );
     check(&[delete, (&binds, "1232[DELETE 1]I")], &[told]);
-    // Portals end with their transaction, and what SQL makes takes their names.
+    // Portals end with their transaction, and SQL can create others of the same names.
     check(&[delete, ("Bind p=s\nSync\nExecute p\nSync", "2I[X]I")], &["(prepared) 0 ok"]);
     check(
         &[
@@ -345,7 +345,7 @@ fn a_record_has_the_text_of_what_ran() {
             "(prepared) 0 ok",
         ],
     );
-    // Nobody waits for the answers: the name was taken.
+    // The client does not wait for the replies: the name was in use.
     check(
         &[delete, ("Parse s=SELECT 1\nSync\nBind =s\nExecute \nSync", "")],
         &[&format!("SELECT ? 0 {lost}"), &format!("DELETE FROM orders 0 {lost}")],
@@ -359,7 +359,7 @@ fn numbers_of_mysql_mean_what_the_server_says() {
         ConnectionObserver::mysql(&guest(&notes, |_| {}), CapabilityFlags::PROTOCOL_41, 0, 0);
     let prepared: &[u8] = b"\0\x07\0\0\0\0\0\0\0\0\0\0";
     let ok: &[u8] = b"\0\0\0\x02\0\0\0";
-    // Nobody waits between these: the last one that was prepared is run, before it is closed.
+    // Nothing is awaited between these: the last prepared statement is run, before it is closed.
     let asked = my(&[
         (0, b"\x16DELETE FROM orders"),
         (0, b"\x17\xFF\xFF\xFF\xFF\0\x01\0\0\0"),
@@ -411,7 +411,7 @@ fn what_a_connection_keeps_has_a_bound_and_nothing_goes_untold() {
     let mut watch = ConnectionObserver::pg(&guest(&notes, |_| {}), 0, 0);
     let filler = "a_name, ".repeat(400);
     let text = |at: usize| format!("SELECT t{at}, {filler}1");
-    // What was told, by the first name in it.
+    // Reported texts, by the first name in them.
     let told = || -> HashSet<String> {
         let notes = notes.0.lock();
         let names = notes.iter().filter_map(|note| note.split_once("SELECT ")?.1.split_once(','));
@@ -427,7 +427,7 @@ fn what_a_connection_keeps_has_a_bound_and_nothing_goes_untold() {
     }
     assert!(watch.reporter.ledger.used() <= texts::KEPT_BYTES_MAX);
     assert!(watch.reporter.ledger.used() > texts::KEPT_BYTES_MAX - 8192, "it is not filled");
-    // The first statements are remembered, and told when they run; of the others it was said at
+    // The first statements are remembered, and reported when they run; the others are reported at
     // once.
     let is_told = |at: usize| told().contains(&format!("t{at}"));
     assert!(!is_told(0) && is_told(statements - 1) && is_told(statements + outstanding - 1));
@@ -436,7 +436,7 @@ fn what_a_connection_keeps_has_a_bound_and_nothing_goes_untold() {
     let answers = pg_answers(&"[X]".repeat(statements));
     assert!(!play(&mut watch, &pg_asks(&runs), &answers, 4096), "{:?}", watch.violation());
     assert_eq!(told().len(), statements + outstanding);
-    // There is room again when they are closed.
+    // There is room again after they are closed.
     let asked =
         pg_asks("Query DEALLOCATE s0\nQuery deallocate \"s1\";\nQuery DEALLOCATE s2; SELECT s3");
     let before = watch.reporter.ledger.used();
@@ -469,7 +469,7 @@ fn every_way_out_is_counted() {
         assert!(play(&mut watch, &pg_asks(asked), &pg_answers(answered), 4096), "{asked}");
         assert_eq!(watch.violation(), Some(&GuestViolation::Bytes(500)));
     }
-    // A portal has one count, however often it is run; another one has its own.
+    // A portal has one count, however often it is run; another portal has its own.
     for (portal, expected) in [("p", true), ("q", false), ("unknown", true)] {
         let notes = Arc::<Notes>::default();
         let mut watch = ConnectionObserver::pg(&guest(&notes, rows(10)), 0, 0);
@@ -479,7 +479,7 @@ fn every_way_out_is_counted() {
         let answered = pg_answers("122DDDDDDsWDDDDDsW");
         assert_eq!(play(&mut watch, &pg_asks(&asked), &answered, 4096), expected, "{portal}");
     }
-    // What is too long is seen at its head, and the client gets whole messages.
+    // A message that is too long is detected at its header, and the client receives whole messages.
     let notes = Arc::<Notes>::default();
     let mut watch = ConnectionObserver::pg(&guest(&notes, bytes(1000)), 0, 0);
     watch.sent(&pg_asks("Query TABLE t"), 0);

@@ -1,4 +1,4 @@
-//! Clients of a tenant whose limits this node has for itself, or a part of.
+//! Clients of a tenant whose limits belong to this node alone, or of which it has a part.
 
 use api::{TenantLimitsSpec, TenantSpec, TenantUserSpec};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::config::BouncerConfig;
 use crate::tenants::{SharedSettings, TenantDefinition, TenantRegistry};
 
-/// Clients of the tenant, and of its user `few`.
+/// Maximum clients of the tenant, and of its user `few`.
 const TENANT_MAX: u32 = 4;
 const USER_MAX: u32 = 2;
 
@@ -35,7 +35,7 @@ fn arrival(route: &TenantRoute) -> ClientArrival<'_> {
     ClientArrival { route, is_guest: false, clients_max: 100 }
 }
 
-/// A client that is counted at once.
+/// Returns a client that is counted at once.
 fn counted(population: &Arc<ClientCount>, route: &TenantRoute) -> CountedClient {
     match population.enter(&arrival(route), None) {
         Ok(ClientEntry::Counted(client)) => client,
@@ -43,7 +43,7 @@ fn counted(population: &Arc<ClientCount>, route: &TenantRoute) -> CountedClient 
     }
 }
 
-/// A client that waits.
+/// Returns a client that waits.
 fn waiting(population: &Arc<ClientCount>, route: &TenantRoute) -> WaitingClient {
     match population.enter(&arrival(route), None) {
         Ok(ClientEntry::Waits(client)) => client,
@@ -51,7 +51,7 @@ fn waiting(population: &Arc<ClientCount>, route: &TenantRoute) -> WaitingClient 
     }
 }
 
-/// Grants parts of the limit of the tenant and of `few`, with what is known of other nodes.
+/// Grants parts of the limits of the tenant and of `few`, with the known usage of other nodes.
 fn grant(population: &ClientCount, route: &TenantRoute, grants: [LimitGrant; 2]) -> bool {
     let (id, arrivals) = (route.tenant.id, population.usage().arrivals);
     let groups =
@@ -90,7 +90,7 @@ fn clients_wait_until_there_is_a_part_for_them() {
     let groups = population.usage().groups;
     assert_eq!(groups.len(), 2);
     assert!(groups.values().all(|it| (it.bound, it.used, it.waiting) == (0, 0, 1)));
-    // Its tenant may have more, and its user not.
+    // The tenant's limit allows it, but the user's does not.
     assert!(grant(&population, &few, [part(3), part(0)]));
     let Ok(ClientEntry::Waits(waits)) = population.enter(&arrival(&few), Some(waits)) else {
         panic!("it is counted");
@@ -104,11 +104,11 @@ fn clients_wait_until_there_is_a_part_for_them() {
     assert!(!grant(&population, &few, [part(2), part(1)]), "nobody waits");
     let tenant = ClientGroup::Tenant(few.tenant.id);
     assert_eq!(population.usage().groups[&tenant], ClientUse { bound: 2, used: 2, waiting: 0 });
-    // A place that came free here goes to whoever comes next, as long as the part is as large.
+    // A released place goes to the next client, as long as the part is not reduced.
     drop(of_many);
     let of_many = counted(&population, &many);
     drop(waiting(&population, &many));
-    // A part that is not named any more is gone.
+    // A part that is not listed any more is withdrawn.
     drop((of_many, of_few));
     assert!(!population.set_parts(&[]));
     drop(waiting(&population, &many));
@@ -128,13 +128,13 @@ fn a_client_is_refused_once_all_nodes_have_said_that_the_limit_is_reached() {
         let granted = LimitGrant { part: 1, used_elsewhere, round, heard_elsewhere };
         grant(&population, &many, [granted, part(0)]);
     };
-    // The others said so before they were asked, and may use less by now.
+    // The others' reports precede the request, and their usage may have decreased since.
     elsewhere(3, 5, 4);
     let Ok(ClientEntry::Waits(waits)) = retry(waits) else { panic!("it does not wait") };
-    // The store is away.
+    // The store is unavailable.
     elsewhere(0, 0, 0);
     let Ok(ClientEntry::Waits(waits)) = retry(waits) else { panic!("it does not wait") };
-    // They use less.
+    // Their usage has decreased.
     elsewhere(2, 7, 6);
     let Ok(ClientEntry::Waits(waits)) = retry(waits) else { panic!("it does not wait") };
     let later = waiting(&population, &many);
@@ -144,7 +144,7 @@ fn a_client_is_refused_once_all_nodes_have_said_that_the_limit_is_reached() {
     elsewhere(3, 11, 10);
     assert_eq!(retry(waits).unwrap_err(), ClientLimit::Tenant(TENANT_MAX));
     assert_eq!(retry(later).unwrap_err(), ClientLimit::Tenant(TENANT_MAX));
-    // Who comes later is not refused by what was known before.
+    // Later clients are not refused because of earlier reports.
     drop(waiting(&population, &many));
 }
 

@@ -1,4 +1,4 @@
-//! One behaviour after another, then a simulation of several threads in one.
+//! Individual behaviours, then a simulation of several threads in one.
 
 mod world;
 
@@ -42,7 +42,7 @@ fn terms() -> PoolTerms {
     }
 }
 
-/// Threads whose connections and clients are numbers.
+/// Threads whose connections and clients are identified by numbers.
 struct Bench {
     registry: Arc<PoolRegistry>,
     pools: Vec<ThreadPools<u32, u32>>,
@@ -78,7 +78,7 @@ impl Bench {
         }
     }
 
-    /// The connections of the tenant, and those of its server.
+    /// Returns the connections of the tenant, and those of its server.
     fn usage(&self) -> (ServerConnectionUse, ServerConnectionUse) {
         let usage = self.registry.usage();
         (usage.tenants[&TenantId(0)], usage.servers[&ServerId(0)])
@@ -104,7 +104,7 @@ impl Bench {
         self.pools[thread].lease(self.pool[thread], client, wish.0, wish.1, self.now)
     }
 
-    /// What a thread is told to do, in words; connections it is told to close are closed.
+    /// Returns a thread's effects in words; connections that it must close are closed.
     fn effects(&mut self, thread: usize) -> Vec<String> {
         self.pools[thread].mail(self.now);
         let mut said = Vec::new();
@@ -174,7 +174,7 @@ impl Bench {
         self.pools[thread].figures(self.pool[thread], self.now)
     }
 
-    /// Opens so many connections and leaves them idle.
+    /// Opens `count` connections and leaves them idle.
     fn idle(&mut self, thread: usize, count: u32) {
         for client in 0..count {
             assert!(matches!(self.lease(thread, client), ServerLease::Waiting(_)));
@@ -192,7 +192,7 @@ fn a_client_waits_for_the_first_connection_and_then_shares_it() {
     let mut bench = Bench::new(1, &terms());
     assert_eq!(bench.lease(0, 1), ServerLease::Waiting(QueueTicket(0)));
     assert_eq!(bench.effects(0), ["open 1"]);
-    // One at a time until it is known that it works.
+    // One at a time until one has succeeded.
     assert_eq!(bench.lease(0, 2), ServerLease::Waiting(QueueTicket(1)));
     assert_eq!(bench.effects(0), [""; 0]);
     assert_eq!(bench.opened(0, 1), FreedConnectionUse::Serve(1));
@@ -203,7 +203,7 @@ fn a_client_waits_for_the_first_connection_and_then_shares_it() {
     assert_eq!(bench.figures(0), ThreadPoolFigures { leased: 2, ..ThreadPoolFigures::default() });
 }
 
-/// Where all nodes share a limit, its part of it may become larger and smaller at any time.
+/// Where all nodes share a limit, a node's part of it may grow and shrink at any time.
 #[tokio::test]
 async fn connections_are_those_of_the_nodes_part() {
     let usage = |bound, used, waiting| ServerConnectionUse { bound, used, waiting };
@@ -222,15 +222,15 @@ async fn connections_are_those_of_the_nodes_part() {
     bench.bound(5);
     assert_eq!(bench.effects(0), ["open 2"]);
     assert_eq!(bench.opened(0, 2), FreedConnectionUse::Serve(1));
-    // The tenant has no more by its definition, whatever the part.
+    // The tenant's definition bounds its connections, whatever the part.
     assert_eq!(bench.usage(), (usage(5, 2, 0), usage(5, 2, 0)));
-    // What is idle is closed at once, what is used when it comes back.
+    // Idle connections are closed at once, leased ones when they are returned.
     assert_eq!(bench.returned(0, 1, 0), FreedConnectionUse::Idle);
     bench.bound(1);
     let closed = format!("close 1: {}", CloseReason::GivenUp);
     assert_eq!(bench.effects(0), [closed]);
     assert_eq!(bench.usage(), (usage(1, 1, 0), usage(1, 1, 0)));
-    // Another node needs what nobody has used for a while.
+    // Another node needs a connection that was idle for a while.
     assert_eq!(bench.returned(0, 2, 0), FreedConnectionUse::Idle);
     let (pool, now) = (bench.pool[0], bench.now);
     bench.pools[0].give_up_idle(pool, now - ms(1));
@@ -303,7 +303,7 @@ fn a_server_that_is_down_fails_all_at_once_and_is_tried_later() {
     let down = "connection refused";
     assert_eq!(bench.effects(0), [format!("refuse 1: {down}"), format!("refuse 2: {down}")]);
     assert!(matches!(bench.lease(0, 3), ServerLease::Refused(LeaseRefusal::Down(_))), "at once");
-    // The second attempt is made for the next client, and takes longer to come from then on.
+    // The second attempt is made for the next client, and later ones after increasing waits.
     for (attempt, wait) in [(2, RETRY_FIRST), (3, RETRY_FIRST * 2), (4, RETRY_FIRST * 4)] {
         bench.later(wait / 2 - ms(1));
         assert!(
@@ -320,7 +320,7 @@ fn a_server_that_is_down_fails_all_at_once_and_is_tried_later() {
     bench.lease(0, 5);
     assert_eq!(bench.effects(0), ["open 5"]);
     assert_eq!(bench.opened(0, 5), FreedConnectionUse::Serve(5));
-    // One connection is there, so that who comes waits for it.
+    // A connection exists, so new clients wait for it.
     bench.lease(0, 6);
     assert_eq!(bench.effects(0), ["open 6"]);
     bench.failed(0, 6);
@@ -362,7 +362,7 @@ fn connections_end_by_idleness_and_age_but_for_the_minimum() {
 fn a_connection_that_another_thread_leaves_idle_is_fetched() {
     let mut bench = Bench::new(2, &terms());
     bench.idle(0, 2);
-    // While it was in use a moment ago, another one is opened.
+    // As it was in use a moment ago, another one is opened.
     bench.lease(1, 9);
     assert_eq!(bench.effects(1), ["open 3"]);
     assert_eq!(bench.opened(1, 3), FreedConnectionUse::Serve(9));
@@ -371,7 +371,7 @@ fn a_connection_that_another_thread_leaves_idle_is_fetched() {
     assert_eq!(bench.effects(1), [""; 0]);
     assert_eq!(bench.effects(0), ["move 1 to 1"]);
     assert_eq!(bench.received(1, 1), FreedConnectionUse::Serve(8));
-    // The thread that is asked may have none any more.
+    // The thread that is asked may no longer have an idle one.
     bench.lease(1, 7);
     assert_eq!(bench.lease(0, 0), ServerLease::Ready(2));
     assert_eq!(bench.effects(0), [""; 0]);
@@ -411,7 +411,7 @@ fn an_idle_connection_is_closed_for_another_tenant_that_waits() {
         bench.pools[0].opened(other, 3, &mut place, 0, bench.now),
         FreedConnectionUse::Serve(5)
     );
-    // Both have their share.
+    // Both threads have their share.
     bench.lease(0, 1);
     bench.lease(0, 2);
     let now = bench.now;
@@ -461,7 +461,7 @@ fn connections_of_another_epoch_or_server_are_unfit() {
     bench.pools[0].set_terms(pool, TenantId(0), elsewhere, now);
     assert_eq!(bench.returned(0, 3, 0), FreedConnectionUse::Close(CloseReason::Unfit));
     bench.idle(0, 1);
-    // Fewer slots: what is idle and too much ends at once.
+    // With fewer slots, surplus idle connections are closed at once.
     let fewer = PoolTerms { server: ServerId(1), epoch: 1, connections_max: 0, ..terms() };
     bench.pools[0].set_terms(pool, TenantId(0), fewer, now);
     assert_eq!(bench.effects(0), ["close 4: slot needed elsewhere"]);
@@ -482,7 +482,7 @@ fn what_breaks_is_replaced_for_those_who_wait() {
     bench.pools[0].lost(pool, 2, now);
     drop(bench.place(2));
     assert_eq!(bench.figures(0), ThreadPoolFigures::default());
-    // A connection for the thread itself counts, too.
+    // A connection of the thread itself counts, too.
     let extra = bench.pools[0].extra(pool, now).unwrap();
     assert!(bench.pools[0].extra(pool, now).is_none());
     drop(extra);

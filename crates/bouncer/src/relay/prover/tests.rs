@@ -1,4 +1,4 @@
-//! Tests of proofs that are checked away from the relay threads.
+//! Tests of proofs that are checked outside of the relay threads.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::rate::RefillRate;
 use crate::tenants::TenantId;
 
-/// Longer than anything here takes.
+/// Longer than any step takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn origin(peer: &str) -> LoginSource {

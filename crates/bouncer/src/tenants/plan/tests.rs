@@ -1,4 +1,4 @@
-//! What is refused, and what stays the same across changes.
+//! Refused definitions, and the state that stays the same across changes.
 
 use api::{PoolMode, TenantLimitsSpec};
 
@@ -118,7 +118,7 @@ fn what_no_tenant_of_mysql_can_be_is_refused_with_its_field() {
     assert!(tenant.settings.is_empty(), "settings of PostgreSQL mean nothing there");
     assert!(tenant.local_infile && !tenant.found_rows);
 
-    // What speaks something else is somebody else.
+    // With another protocol it is a different tenant.
     let other = book.build(&settings, &of_api([spec("t")])).unwrap();
     assert!(tenant.state.is_removed());
     assert_ne!(other.named("t").unwrap().id, tenant.id);
@@ -224,7 +224,7 @@ fn ids_and_states_outlive_definitions() {
     assert_eq!(again.state.epoch(), 0, "limits say nothing of connections that are open");
     assert_eq!(b.state.epoch(), 1, "they lead to the wrong server");
 
-    // What is refused changes nothing.
+    // A refused definition changes nothing.
     let bad = TenantSpec { weight: Some(0), server: "main".to_owned(), ..spec("b") };
     assert!(book.build(&settings, &of_api([bad])).is_err());
     assert_eq!((b.state.epoch(), a.state.is_removed()), (1, false));

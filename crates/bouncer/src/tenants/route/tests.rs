@@ -1,4 +1,4 @@
-//! Who is led where.
+//! Tests of routing.
 
 use api::{AuthQuerySpec, TenantEngine, TenantSpec, TenantUserSpec};
 
@@ -51,7 +51,7 @@ const NOTHING: RouteRequest<'_> = RouteRequest {
     engine: TenantEngine::Postgres,
 };
 
-/// Tenant and user, or the error.
+/// Returns tenant and user, or the error.
 fn led(routing: &TenantRouting, request: &RouteRequest<'_>) -> Result<(String, String), String> {
     let route = routing.route(request).map_err(|it| format!("{} {it}", it.sqlstate()))?;
     Ok((route.tenant.name.to_string(), route.user.name.to_string()))
@@ -79,7 +79,7 @@ fn what_comes_first_decides() {
     check(RouteRequest { options_tenant_id: Some("shop"), ..said }, "shop", "Forced__app");
     check(RouteRequest { user: "Forced__app", ..NOTHING }, "Forced", "app");
     check(RouteRequest { user: "shop", ..NOTHING }, "shop", "shop");
-    // A server name that leads nowhere says nothing.
+    // An unknown server name is ignored.
     let elsewhere = RouteRequest { server_name: Some("localhost"), ..NOTHING };
     check(RouteRequest { database: Some("shop"), ..elsewhere }, "shop", "app");
     check(RouteRequest { server_name: Some("SHOP.example"), ..NOTHING }, "shop", "app");

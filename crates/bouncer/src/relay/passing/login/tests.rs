@@ -1,4 +1,4 @@
-//! What goes to another node of a client, and what is taken there.
+//! The login of a client as sent to another node, and as accepted there.
 
 use api::{TenantLimitsSpec, TenantSpec, TenantUserSpec, UserAuth};
 use pooler_core::mysql::login::MysqlDisclosedSecret as MyShown;
@@ -14,7 +14,7 @@ fn keyrings() -> ProtocolKeyrings {
     ProtocolKeyrings::new([7; 32], PgPasswordMethod::Best)
 }
 
-/// The route to a user whose secret the tenant knows, or not.
+/// Returns the route to a user whose secret the tenant contains, or not.
 fn route(engine: TenantEngine, password: Option<&str>) -> TenantRoute {
     limited_route(engine, password, TenantLimitsSpec::default(), None)
 }
@@ -87,7 +87,7 @@ fn my(shown: MysqlDisclosedSecret) -> LoggedInClient {
     }))
 }
 
-/// Through the bytes that go between nodes.
+/// Passes a login through its encoded form.
 fn carried(proved: &LoggedInClient, route: &TenantRoute) -> ArrivedLogin {
     let login = PassedLogin::of(1, proved, route, &keyrings(), Some(7)).unwrap();
     let bytes = serde_json::to_vec(&login).unwrap();
@@ -122,7 +122,7 @@ fn a_client_is_the_same_at_the_other_node() {
     assert_eq!((client.seq, client.requested), (3, before.requested));
 }
 
-/// What pools log in with is the same as at the node that the client came to.
+/// Pools log in with the same secrets as at the node to which the client connected.
 #[test]
 fn secrets_that_only_clients_have_go_along() {
     let keyrings = keyrings();
@@ -180,7 +180,7 @@ fn the_smallest_limit_of_all_nodes_says_where_a_tenant_lives() {
         (1, 2, 100, None, 3),
         (50, 0, 7, None, 7),
         (50, 0, 7, Some(2), 2),
-        // 0 is none.
+        // 0 means no limit.
         (50, 0, 0, None, 50),
     ] {
         let TenantLimit { name, limit } = limit(servers, reserve, clients, of_user);
@@ -222,7 +222,7 @@ fn what_no_client_could_have_said_is_refused() {
         ..login.clone()
     };
     assert_eq!(check(&other), Err(PassedLoginError::TooLong));
-    // Of another protocol than the tenant; and with a secret that is none.
+    // For another protocol than the tenant's; and with an invalid secret.
     let of_mysql = self::route(TenantEngine::Mysql, Some("pw"));
     assert_eq!(login.clone().arrive(of_mysql, &keyrings()).err(), Some(PassedLoginError::Engine));
     let secret = Some(PassedSecret::Scram("1:x".to_owned()));
@@ -231,7 +231,7 @@ fn what_no_client_could_have_said_is_refused() {
 }
 
 proptest! {
-    /// Whatever comes: it is refused, or it is a login.
+    /// Any input is refused, or is a valid login.
     #[test]
     fn bytes_that_are_no_login_are_refused(
         at in 0_usize..400, byte in any::<u8>(), cut in 0_usize..400,

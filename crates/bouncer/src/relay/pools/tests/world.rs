@@ -1,4 +1,4 @@
-//! Several threads, tenants and servers in one test: time is simulated, and chance has a seed.
+//! Several threads, tenants and servers in one test, with simulated time and seeded randomness.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,20 +23,20 @@ impl ThreadWake for Bells {
     }
 }
 
-/// What happens at a time.
+/// A simulated event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A client has something to do.
+    /// A client requests a connection.
     Ask(usize),
-    /// A client that still waits does not want to any more.
+    /// A client that still waits gives up.
     Tires(usize, QueueTicket),
     /// A client's transaction ends.
     Done(usize),
-    /// A connection is open, or not.
+    /// An attempt to open a connection ends.
     Opened(u32),
     /// A connection arrives at another thread.
     Arrives(u32, usize),
-    /// A thread looks what it was told.
+    /// A thread reads its messages.
     Mail(usize),
 }
 
@@ -78,25 +78,25 @@ struct World {
     clients: Vec<Client>,
     conns: HashMap<u32, Conn>,
     conns_made: u32,
-    /// By time and a number that keeps equal times apart.
+    /// By time, with a number that distinguishes equal times.
     events: BTreeMap<(Instant, u64), Event>,
     serial: u64,
     mailing: [bool; THREADS],
     now: Instant,
     chance: u64,
-    /// Of a thousand.
+    /// Failures per thousand.
     failures: u64,
-    /// Clients ask no more.
+    /// True if clients make no more requests.
     resting: bool,
     served: u64,
     refused: u64,
     moved: u64,
     longest_wait: Duration,
-    /// Who waits in which pool of which thread, in order.
+    /// Waiting clients of each pool and thread, in order.
     queues: HashMap<(usize, PoolRef), VecDeque<usize>>,
 }
 
-/// The tenant of a pool, and the server of a tenant: two pools each, three tenants each.
+/// Returns the tenant of a pool, or the server of a tenant: two pools each, three tenants each.
 fn tenant_of(pool: usize) -> usize {
     pool / 2
 }
@@ -173,14 +173,14 @@ impl World {
         usize::try_from(self.chance % u64::try_from(bound).unwrap()).unwrap()
     }
 
-    /// Lets something happen after so many microseconds.
+    /// Schedules an event after `after_us` microseconds.
     fn at(&mut self, after_us: usize, event: Event) {
         self.serial += 1;
         let time = self.now + Duration::from_micros(u64::try_from(after_us).unwrap());
         self.events.insert((time, self.serial), event);
     }
 
-    /// Goes on to what happens next, an event or a thread's own timer.
+    /// Processes the next event, or a thread's own timer.
     fn step(&mut self) -> bool {
         let due = self.pools.iter().filter_map(ThreadPools::next_due).min();
         let event = self.events.first_key_value().map(|((time, _), _)| *time);
@@ -338,7 +338,7 @@ impl World {
         }
     }
 
-    /// Does what the threads are told, and checks what must always hold.
+    /// Executes the threads' effects, and checks the invariants.
     fn follow(&mut self) {
         for thread in 0..THREADS {
             while let Some(effect) = self.pools[thread].next_effect() {
@@ -424,8 +424,8 @@ fn run(seed: u64, (clients, pools): (usize, usize), failures: u64, steps: usize)
     world
 }
 
-/// Many more clients than connections, tenants that share servers, and all three threads: everybody
-/// is served, in order, soon, and nothing is left in the end.
+/// With many more clients than connections, tenants that share servers, and all three threads,
+/// every client is served, in order, soon, and nothing is left in the end.
 #[test]
 fn everybody_is_served_in_order_and_nothing_is_left() {
     for seed in 1..=3 {
@@ -439,7 +439,7 @@ fn everybody_is_served_in_order_and_nothing_is_left() {
     }
 }
 
-/// Few clients: connections are not opened again and again, nor sent to and fro.
+/// With few clients, connections are not opened repeatedly, nor moved back and forth.
 #[test]
 fn calm_pools_keep_their_connections() {
     for seed in 1..=2 {
@@ -450,7 +450,7 @@ fn calm_pools_keep_their_connections() {
     }
 }
 
-/// Connections break, cannot be opened, and clients run away.
+/// Connections are lost, cannot be opened, and clients leave.
 #[test]
 fn faults_lose_nothing() {
     for seed in 1..=3 {
