@@ -168,7 +168,7 @@ fn without_a_former_process_or_with_a_strange_one_nothing_breaks() {
     assert_eq!(pooler.client("t").value("SELECT 1"), "1");
 }
 
-/// The process that hands clients over also asserts their users.
+/// The process that hands clients over determines the users that they are logged in as.
 #[test]
 fn nothing_is_taken_over_from_another_user() {
     const LISTEN: &str = "import socket, sys, time\n\

@@ -14,7 +14,7 @@ use crate::support::{Pooler, tenant};
 #[expect(dead_code, reason = "the other tests of the relay use more of it")]
 mod support;
 
-/// Prevents that one test measures the memory of another test's client.
+/// Serializes the tests, so that none measures the memory of another test's client.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock()

@@ -1,4 +1,4 @@
-//! Servers of every kind, and what they cannot make us do.
+//! Servers of every kind, including hostile ones.
 
 use wire::mysql::auth::NONCE_BYTES;
 use wire::mysql::packet::{ResultColumn, put_err, put_ok, put_result};
@@ -61,7 +61,7 @@ fn err(seq: u8, errno: u16, state: [u8; 5]) -> Vec<u8> {
     out
 }
 
-/// The answer about the SQL mode.
+/// Returns the answer to the query for the SQL mode.
 fn mode(mode: &str, caps: CapabilityFlags) -> Vec<u8> {
     let (mut out, mut seq) = (Vec::new(), 1);
     let columns = [ResultColumn::text(b"@@sql_mode")];
@@ -74,7 +74,8 @@ fn switch(seq: u8, plugin: &str, data: &[u8]) -> Vec<u8> {
     packet(seq, &[b"\xfe", plugin.as_bytes(), b"\0", data].concat())
 }
 
-/// Says all that to a dial, one thing after the other; gives the last answer, in few words.
+/// Presents `said` to a dial, one part after the other; returns the last result in few words, and
+/// the output.
 fn told(mut dial: MysqlDial, said: &[Vec<u8>]) -> (String, Vec<u8>) {
     let mut out = Vec::new();
     assert!(matches!(dial.start(&mut out), MysqlDialNext::More));
@@ -113,14 +114,14 @@ fn a_server_that_lets_us_in_is_set_up_before_anybody_has_it() {
     let native = hello(offered(), "mysql_native_password");
     let asked = [ok(1, auto), mode("ANSI", WANTED)].concat();
     check(params(), &[native.clone(), ok(2, auto), asked.clone()], "ready, tracks: true, ANSI");
-    // Trackers are not known to it: what a text does is found out by reading it.
+    // The server has no trackers: effects of texts are then found by parsing.
     let said = [native.clone(), ok(2, auto), err(1, 1193, *b"HY000"), mode("", WANTED)];
     check(params(), &said, "ready, tracks: false, ");
     let old = CapabilityFlags::SESSION_TRACK.union(CapabilityFlags::DEPRECATE_EOF);
     let without = hello(offered().without(old), "mysql_native_password");
     let said = [without, ok(2, auto), mode("A,B", WANTED.without(old))];
     check(params(), &said, "ready, tracks: false, A,B");
-    // How it reads texts has to be known.
+    // The parsing mode of texts must be known.
     let said = [native.clone(), ok(2, auto), ok(1, auto), err(1, 1193, *b"HY000")];
     check(params(), &said, "08006: no (1193)");
     let said = [native.clone(), ok(2, auto), ok(1, auto), ok(1, auto)];
@@ -221,7 +222,7 @@ fn nothing_said_before_encryption_makes_us_do_without() {
     more.extend(ok(2, StatusFlags::AUTOCOMMIT));
     let wanted = "08001: the server violates the protocol: data follows its greeting";
     check(must.clone(), &[more], wanted);
-    // The name is told behind encryption only.
+    // The user name is sent only after encryption.
     let mut dial = MysqlDial::new(must);
     let mut out = Vec::new();
     let step = dial.input(&hello(offered(), "mysql_native_password"), &mut out);
@@ -256,7 +257,7 @@ fn a_thread_is_killed_by_a_login_of_its_own() {
         || MysqlDial::cancel(MysqlDialParams { statements: vec!["x".to_owned()], ..params() }, 77);
     let (_, out) = told(dial(), &[native.clone(), ok(2, StatusFlags::AUTOCOMMIT)]);
     assert_eq!(out, packet(0, b"\x03KILL QUERY 77"));
-    // Gone is as good as killed.
+    // A thread that no longer exists counts as killed.
     for answer in [ok(1, StatusFlags::AUTOCOMMIT), err(1, 1094, *b"HY000")] {
         let said = [native.clone(), ok(2, StatusFlags::AUTOCOMMIT), answer];
         assert_eq!(told(dial(), &said).0, "Cancelled");

@@ -1,4 +1,4 @@
-//! Scenarios of a client or two and a server or two, byte by byte.
+//! Scenarios of one or two clients and servers, byte by byte.
 
 mod codec;
 mod commands;

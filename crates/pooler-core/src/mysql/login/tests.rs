@@ -1,4 +1,4 @@
-//! Clients of every kind at our door: what they are asked, and who gets in.
+//! Logins of clients of every kind: the requests that they get, and the outcome.
 
 use std::sync::OnceLock;
 
@@ -27,7 +27,7 @@ pub(super) fn policy(plugin: AuthPlugin) -> MysqlLoginPolicy {
     }
 }
 
-/// One for all tests: it takes a while to make.
+/// Returns a key for all tests: generating it takes a while.
 pub(super) fn own_key() -> Arc<OwnKey> {
     static KEY: OnceLock<Arc<OwnKey>> = OnceLock::new();
     Arc::clone(KEY.get_or_init(Arc::default))
@@ -63,7 +63,7 @@ fn packet(seq: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An answer to the greeting by this method.
+/// Returns a response to the greeting by this method.
 fn response(capabilities: CapabilityFlags, plugin: &str, answer: &[u8]) -> Vec<u8> {
     let mut payload = Vec::new();
     let response = HandshakeResponse {
@@ -91,7 +91,7 @@ fn greeted(policy: MysqlLoginPolicy, reached: ClientTransport) -> MysqlLogin {
     login
 }
 
-/// The payloads of packets, whose numbers must follow each other.
+/// Returns the payloads of packets, whose numbers must be consecutive.
 fn payloads(mut bytes: &[u8], mut seq: u8) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     while let Some(header) = PacketHeader::parse(bytes) {
@@ -108,7 +108,7 @@ fn errno(payload: &[u8]) -> u16 {
     ErrPacket::parse(payload).expect("an error").code
 }
 
-/// Feeds a response and routes it; gives what came of it.
+/// Presents a response and routes it; returns the result.
 fn answered(
     policy: MysqlLoginPolicy,
     reached: ClientTransport,
@@ -127,7 +127,7 @@ fn answered(
     (login, step.next, payloads)
 }
 
-/// What comes of the work that a login waits for, if it waits for any.
+/// Runs the password check that a login waits for, if any, and returns the result.
 fn settled(login: &mut MysqlLogin, next: MysqlLoginNext, out: &mut Vec<u8>) -> MysqlLoginNext {
     match next {
         MysqlLoginNext::Check(check) => {
@@ -138,7 +138,7 @@ fn settled(login: &mut MysqlLogin, next: MysqlLoginNext, out: &mut Vec<u8>) -> M
     }
 }
 
-/// What one proof leads to, in few words.
+/// Returns the outcome of one proof, in few words.
 fn outcome(next: &MysqlLoginNext, payloads: &[Vec<u8>]) -> String {
     let said: Vec<String> = payloads
         .iter()
@@ -398,7 +398,7 @@ fn a_refused_route_is_told() {
     let mut out = Vec::new();
     let bytes = packet(1, &response(client_capabilities(), "mysql_native_password", b""));
     assert!(matches!(login.input(&bytes, &mut out).next, MysqlLoginNext::Route));
-    // More bytes change nothing meanwhile.
+    // Further bytes change nothing meanwhile.
     assert_eq!(login.input(b"more", &mut out).consumed, 0);
     let refusal = PgLoginRefusal::new("3D000", "no such tenant");
     assert!(matches!(login.routed(Err(refusal), &mut out).next, MysqlLoginNext::Fail(_)));

@@ -140,7 +140,7 @@ fn what_is_told_in_one_reply_may_come_in_any_order() {
         assert_eq!(settings.told(order.into_iter(), None), SettingChange::Kept);
         assert_eq!(settings, wanted);
     }
-    // `SET NAMES utf8mb4 COLLATE utf8mb4_bin`: the collation is not told.
+    // `SET NAMES utf8mb4 COLLATE utf8mb4_bin`: the collation is not reported.
     let mut settings = MysqlSettings::of([("collation_connection", "latin1_bin")]);
     assert_eq!(
         settings.told([charset, client].into_iter(), Some("utf8mb4_bin")),
@@ -222,7 +222,7 @@ fn plans_do_not_depend_on_timeouts() {
 
 #[test]
 fn a_change_leads_from_anything_to_anything() {
-    // A model of a server: what `SET` makes of it.
+    // A model of a server: the result of a `SET`.
     let names = ["a", "b", "character_set_connection", "collation_connection", "sql_mode"];
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = |bound: u64| {

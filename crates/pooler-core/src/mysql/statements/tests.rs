@@ -6,7 +6,7 @@ fn statement(key: &HashKey, text: &str) -> Arc<MysqlStatement> {
     Arc::new(MysqlStatement::new(key, text.as_bytes(), 0, MysqlStatementFacts::NOTHING))
 }
 
-/// Prepares a statement under the same settings as all.
+/// Prepares a statement under the common settings.
 fn put(client: &mut MysqlClientStatements, statement: Arc<MysqlStatement>) -> u32 {
     client.put(statement, COUNTS, &Arc::default())
 }
@@ -25,7 +25,7 @@ fn numbers_are_given_in_turn() {
     client.clear();
     assert!(client.is_empty());
     assert_eq!(put(&mut client, one.clone()), 4);
-    // Behind the last comes the first that is free.
+    // After the last number the first free one follows.
     client.last = LAST_PREPARED - 2;
     assert_eq!(put(&mut client, one.clone()), LAST_PREPARED - 1);
     assert_eq!(put(&mut client, one.clone()), 1);

@@ -1,4 +1,4 @@
-//! Tests of our way into servers: scripted ones, most of them hostile, and a real one.
+//! Tests of the dialer: with scripted servers, most of them hostile, and with a real one.
 
 use proptest::prelude::*;
 use wire::pg::frame::TransactionStatus;
@@ -29,7 +29,7 @@ fn with_password(text: &str) -> PgDialParams {
     params(PgCredentials::of_password(PlainPassword::new(text.to_owned())))
 }
 
-/// A decision in a word.
+/// Returns a decision, in a word.
 fn word(next: &PgDialNext) -> String {
     match next {
         PgDialNext::More => "more".to_owned(),
@@ -40,14 +40,14 @@ fn word(next: &PgDialNext) -> String {
     }
 }
 
-/// Begins and drops what is said first.
+/// Starts a dial and drops its first output.
 fn begun(params: PgDialParams) -> PgDial {
     let mut dial = PgDial::new(params, NONCE);
     assert_eq!(word(&dial.start(&mut Vec::new())), "more");
     dial
 }
 
-/// Presents `bytes` in pieces, as a socket would bring them, until something is decided.
+/// Presents `bytes` in pieces, like a socket, until there is a decision.
 fn feed(dial: &mut PgDial, bytes: &[u8], piece: usize, out: &mut Vec<u8>) -> PgDialNext {
     let (mut pending, mut rest) = (Vec::new(), bytes);
     loop {
@@ -63,7 +63,7 @@ fn feed(dial: &mut PgDial, bytes: &[u8], piece: usize, out: &mut Vec<u8>) -> PgD
     }
 }
 
-/// What a server says once it lets us in.
+/// Returns a server's messages after a successful login.
 fn greeting() -> Vec<u8> {
     let mut out = Vec::new();
     backend::authentication_ok(&mut out);
@@ -104,7 +104,7 @@ fn what_follows_readiness_is_left_alone() {
     assert_eq!((step.consumed, word(&step.next).as_str()), (bytes.len() - 4, "ready"));
 }
 
-/// Plays a server that holds `secret` and offers `mechanisms`.
+/// Plays a server that has `secret` and offers `mechanisms`.
 fn scram(
     dial: &mut PgDial,
     secret: &ScramSecret,
@@ -207,7 +207,7 @@ fn passwords_in_the_older_ways() {
             ask_plain,
             Err(PgDialError::from(PgCredentialsError::OnlyHave("an MD5 hash"))),
         ),
-        // Anybody on the way could ask for it.
+        // Anyone on the path could request it.
         (with_password("secret"), ask_plain, Err(UnverifiedPeer("`tls = \"verify-full\"`").into())),
     ] {
         let (mut dial, mut out) = (begun(params), Vec::new());
@@ -238,7 +238,7 @@ fn a_server_that_nobody_knows_gets_no_proof_that_is_guessed_fast() {
         let next = scram(&mut dial, &secret, &["SCRAM-SHA-256"], ChannelBinding::Unbound);
         assert_eq!(word(&next), expected, "{assurance:?}");
     }
-    // These are of one number of iterations anyway.
+    // These have a fixed number of iterations anyway.
     let mut dial = begun(params(PgCredentials::Scram(keys)));
     let next = scram(&mut dial, &secret, &["SCRAM-SHA-256"], ChannelBinding::Unbound);
     assert_eq!(word(&next), "ready");
@@ -430,7 +430,7 @@ fn a_cancel_request_is_encrypted_as_its_connection_is() {
 }
 
 proptest! {
-    /// Whatever a server says, in whatever pieces: a decision and no panic.
+    /// Any server output, split arbitrarily, leads to a decision and no panic.
     #[test]
     fn random_bytes_lead_nowhere(
         begin in 0_usize..3,

@@ -1,4 +1,4 @@
-//! Tables of what is decided, a comparison with a naive model, and a real server.
+//! Tables of decisions, a comparison with a naive model, and a real server.
 
 mod model;
 mod real;
@@ -7,7 +7,7 @@ use wire::pg::sql::{PgNameAction, analyse};
 
 use super::*;
 
-/// A server connection whose texts all succeed unless a test says otherwise.
+/// A server connection whose texts all succeed unless a test specifies otherwise.
 struct Session {
     dirt: SessionDirt,
     lessons: LessonTable,
@@ -30,7 +30,7 @@ impl Session {
         }
     }
 
-    /// Runs the texts, each answered on its own; the last leaves the transaction.
+    /// Runs the texts, each answered separately; the last one ends outside of a transaction.
     fn run(&mut self, texts: &[&str]) -> ReleaseVerdict {
         for (index, text) in texts.iter().enumerate() {
             self.text(text);
@@ -120,7 +120,7 @@ fn settings_change_when_the_transaction_commits() {
     ] {
         check(texts, ReleaseVerdict::Clean, changes);
     }
-    // What came before the savepoint is not told apart from what came after.
+    // Changes before and after the savepoint are not distinguished.
     check(&["BEGIN", "SAVEPOINT s", "SET a = 1", "ROLLBACK TO s", "COMMIT"], named("a"), &[]);
     check(&["SET a = 1; COMMIT; SELECT 1/0"], named("a"), &[]);
 }
@@ -133,7 +133,7 @@ fn an_error_undoes_what_came_before_it_in_its_transaction() {
     session.dirt.ready(TransactionStatus::Idle);
     assert_eq!(session.dirt.verdict(), ReleaseVerdict::Clean);
     assert_eq!(session.dirt.take_changes(), []);
-    // A transaction that failed and was begun by hand ends with the tag of its end.
+    // A failed explicit transaction ends with the command tag of its end.
     session.run(&["BEGIN"]);
     session.text("SET a = 1");
     session.dirt.ready(TransactionStatus::InTransaction);
@@ -141,7 +141,7 @@ fn an_error_undoes_what_came_before_it_in_its_transaction() {
     session.dirt.saw_error();
     session.dirt.ready(TransactionStatus::Failed);
     session.text("COMMIT");
-    // That is: a COMMIT whose tag says ROLLBACK.
+    // That is a COMMIT whose tag is ROLLBACK.
     let mut session = Session::new(VerifyPolicy::Unknown);
     session.run(&["SET a = 1", "SELECT 2"]);
     session.dirt.take_changes();
@@ -162,7 +162,7 @@ fn a_pin_lasts_until_an_answer_says_that_it_ended() {
     let pinned = ReleaseVerdict::Pinned(PinReasons::ADVISORY_LOCK);
     assert_eq!(session.dirt.verdict(), pinned);
     assert_eq!(session.run(&["SELECT 1"]), pinned);
-    // What cannot end it is remembered, and asked together with what can.
+    // State that cannot end the pin is remembered, and probed together with state that can.
     assert_eq!(session.run(&["SET ROLE a"]), pinned);
     let both = ProbeTopics::ADVISORY | ProbeTopics::ROLE;
     assert_eq!(session.run(&["SELECT pg_advisory_unlock(1)"]), probe(both));
@@ -217,7 +217,7 @@ fn discard_all_ends_what_can_end() {
     assert_eq!(session.run(&["DISCARD ALL"]), ReleaseVerdict::Clean);
     assert_eq!(session.dirt.take_changes(), [PgSettingChange::DefaultAll]);
     assert!(!session.dirt.has_hidden_settings());
-    // Code that ran while the lock kept the connection may have opened one of dblink.
+    // Code that ran while the lock pinned the connection may have opened a connection of dblink.
     session.run(&["SELECT pg_advisory_lock(1)"]);
     session.answer(ProbeFindings { advisory_locks: true, ..ProbeFindings::default() });
     session.run(&["SELECT f()"]);
@@ -237,10 +237,10 @@ fn an_execute_does_what_was_prepared() {
     session.answer(prepared);
     let pinned = ReleaseVerdict::Pinned(PinReasons::SQL_PREPARE);
     assert_eq!(session.run(&["EXECUTE p"]), pinned);
-    // The lock is asked about before anybody else comes.
+    // The lock is probed before another client uses the connection.
     let both = ProbeTopics::PREPARED | ProbeTopics::ADVISORY;
     assert_eq!(session.run(&["DEALLOCATE p"]), probe(both));
-    // Without one it is not known what it does.
+    // Without a statement its effects are unknown.
     let mut session = Session::new(VerifyPolicy::Unknown);
     assert_eq!(session.run(&["EXECUTE p"]), probe(ProbeTopics::ALL));
 }

@@ -1,4 +1,4 @@
-//! Scenarios: what either side sends, and what the other gets. See `stage` for the language.
+//! Scenarios: the input of either side, and the expected output. See `stage` for the language.
 
 mod copy;
 mod defaults;
@@ -304,7 +304,7 @@ fn values_of_sequences_are_nobody_elses() {
          b> Q[INSERT INTO t DEFAULT VALUES]
          s< Q[SELECT 1] Q[DISCARD SEQUENCES] Q[INSERT INTO t DEFAULT VALUES]",
     );
-    // Who reads its own value in a statement of its own finds it.
+    // A client that reads its own value in a separate statement gets it.
     check(
         "a> Q[SELECT 1]
          s> C[SELECT 1] ZI

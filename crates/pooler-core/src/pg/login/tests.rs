@@ -1,4 +1,4 @@
-//! Tests of the way in: dialogues with a client, each with its bytes in pieces of every size.
+//! Tests of logins: dialogues with a client, with the bytes in pieces of every size.
 
 use proptest::prelude::*;
 use wire::pg::message::frontend;
@@ -25,7 +25,7 @@ fn startup_of(version: ProtocolVersion, parameters: &[(&str, &str)]) -> Vec<u8> 
     out
 }
 
-/// Of alice, who wants nothing special.
+/// Returns the startup message of alice, without special requests.
 fn startup() -> Vec<u8> {
     startup_of(ProtocolVersion::V3_0, &[("user", "alice"), ("database", "shop")])
 }
@@ -36,7 +36,7 @@ fn ssl_request() -> Vec<u8> {
     out
 }
 
-/// A decision in a word.
+/// Returns a decision, in a word.
 fn word(next: &PgLoginNext) -> String {
     match next {
         PgLoginNext::More => "more".to_owned(),
@@ -48,7 +48,7 @@ fn word(next: &PgLoginNext) -> String {
     }
 }
 
-/// Presents `bytes` in pieces, as a socket would bring them, until something is decided.
+/// Presents `bytes` in pieces, like a socket, until there is a decision.
 fn feed(login: &mut PgLogin, bytes: &[u8], piece: usize, out: &mut Vec<u8>) -> PgLoginNext {
     let (mut pending, mut rest) = (Vec::new(), bytes);
     loop {
@@ -81,14 +81,14 @@ fn trust() -> Result<RouteAuth, PgLoginRefusal> {
     Ok(RouteAuth { proof: PgProof::Nothing, replication: ReplicationPolicy::Refused })
 }
 
-/// The body of the message in `out` that begins with `tag`, which is the only one.
+/// Returns the body of the only message in `out`, which has this tag.
 fn only(out: &[u8], tag: u8) -> &[u8] {
     let header = PgHeader::parse(out).expect("a header").expect("whole");
     assert_eq!((header.tag, header.total), (tag, out.len()), "{}", out.escape_ascii());
     &out[frame::HEADER_BYTES..]
 }
 
-/// A client that answers SCRAM and MD5 challenges with this password.
+/// Plays a client that answers SCRAM and MD5 challenges with this password.
 fn answer(
     login: &mut PgLogin,
     challenge: &[u8],
@@ -194,7 +194,7 @@ fn requests_for_encryption_come_in_any_order_but_not_for_ever() {
         assert_eq!(last, expected);
         assert!(out.starts_with(answers.as_bytes()), "{}", out.escape_ascii());
     }
-    // Once encrypted there is no second layer.
+    // On an encrypted connection there is no second layer.
     let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
     assert_eq!(word(&feed(&mut login, &ssl_request(), 8, &mut out)), "tls");
     assert_eq!(word(&login.tls_started(TlsFacts::default(), &mut out).next), "more");
@@ -223,7 +223,7 @@ fn direct_tls_demands_alpn() {
         let facts = TlsFacts { is_postgresql, ..TlsFacts::default() };
         assert_eq!(word(&login.tls_started(facts, &mut out).next), expected);
     }
-    // Whoever asked first need not say it again.
+    // After a request for TLS, ALPN is optional.
     let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
     let _asked = feed(&mut login, &ssl_request(), 8, &mut out);
     assert_eq!(word(&login.tls_started(TlsFacts::default(), &mut out).next), "more");
@@ -380,7 +380,7 @@ fn scram_is_bound_to_our_certificate() {
         (ChannelBinding::EndPoint(hash), "done"),
         (ChannelBinding::Unbound, "done"),
         (ChannelBinding::EndPoint(b"another"), "fail 28000"),
-        // The offer of it was removed on the way.
+        // The offer was removed on the path.
         (ChannelBinding::NotOffered, "fail 28000"),
     ] {
         let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
@@ -443,7 +443,7 @@ fn the_welcome_is_what_a_server_says() {
 }
 
 proptest! {
-    /// Whatever a client sends, in whatever pieces: a decision, no panic, and no way in.
+    /// Any client input, split arbitrarily, leads to a decision, no panic, and no login.
     #[test]
     fn random_bytes_do_not_get_in(
         begin in 0_usize..4,

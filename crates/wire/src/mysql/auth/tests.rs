@@ -1,4 +1,4 @@
-//! Both sides of each method, and the users who are not there.
+//! Both sides of each method, and users that do not exist.
 
 use super::*;
 use crate::pg::secret::PlainPassword;
@@ -100,7 +100,7 @@ fn a_password_is_accepted_in_every_way_its_secret_allows() {
             assert!(!verifier.accepts_password(wrong), "{verifier:?} {wrong:?}");
         }
         assert!(verifier.accepts_password(b"secret"), "{verifier:?}");
-        // From now on a proof is enough.
+        // From now on a proof is sufficient.
         if verifier.takes(AuthPlugin::CachingSha2) {
             let known = verifier.accepts_sha2(&nonce(), &sha2_key.answer(&nonce()));
             assert_eq!(known, FastAuthResult::Right(sha2_key.clone()), "{verifier:?}");

@@ -1,5 +1,5 @@
-//! What both sides write is read by the other, what servers and drivers really send is understood,
-//! and what is cut off or made up is refused.
+//! Each side parses what the other one writes; messages of real servers and drivers are understood;
+//! truncated and invalid ones are refused.
 
 use proptest::prelude::*;
 
@@ -7,11 +7,11 @@ use super::*;
 
 const NONCE: [u8; NONCE_BYTES] = *b"abcdefghijklmnopqrst";
 
-/// What a MariaDB 10.11 said.
+/// Greeting of a MariaDB 10.11.
 const MARIADB: &[u8] = b"\x0a5.5.5-10.11.6-MariaDB-0+deb12u1\0\x2a\0\0\0abcdefgh\0\xfe\xf7\x2d\
                          \x02\0\xff\x81\x15\0\0\0\0\0\0\x1d\0\0\0ijklmnopqrst\0mysql_native_password\0";
 
-/// What a MySQL 8.0 said.
+/// Greeting of a MySQL 8.0.
 const MYSQL: &[u8] =
     b"\x0a8.0.36\0\x07\x01\0\0abcdefgh\0\xff\xff\xff\x02\0\xff\xdf\x15\0\0\0\0\0\0\
                        \0\0\0\0ijklmnopqrst\0caching_sha2_password\0";
@@ -37,7 +37,7 @@ fn a_greeting_is_read_as_it_was_written() {
     let mut payload = Vec::new();
     hello.write(&mut payload);
     assert_eq!(ServerHello::parse(&payload), Ok(hello));
-    // The last NUL may be missing; anything else may not.
+    // Only the last NUL may be missing.
     assert!(ServerHello::parse(&payload[..payload.len() - 1]).is_ok());
     for end in 0..payload.len() - b"mysql_native_password".len() - 1 {
         assert!(ServerHello::parse(&payload[..end]).is_err(), "{end}");
@@ -50,7 +50,7 @@ fn greetings_of_servers_are_understood() {
     assert_eq!((mariadb.thread_id, mariadb.collation), (42, 45));
     assert_eq!(mariadb.plugin, b"mysql_native_password");
     assert_eq!(mariadb.nonce.bytes(), &NONCE);
-    // Capabilities of MariaDB's own are there because the first bit is not.
+    // MariaDB's own capabilities are valid because the first bit is absent.
     assert!(!mariadb.capabilities.contains(CapabilityFlags::LONG_PASSWORD));
     assert_eq!(mariadb.capabilities.upper(), 0x1d);
     assert!(is_mariadb(mariadb.version));
@@ -149,7 +149,7 @@ fn a_request_for_tls_is_the_beginning_of_a_response() {
     assert_eq!(payload.len(), SSL_REQUEST_BYTES);
     let wanted = capabilities().union(CapabilityFlags::SSL);
     assert_eq!(FirstReply::parse(&payload, false), Ok(FirstReply::Ssl { capabilities: wanted }));
-    // With a name behind it, it was not encrypted when it should have been.
+    // With a name after it, the login was not encrypted as announced.
     let mut whole = Vec::new();
     HandshakeResponse { capabilities: wanted, ..response(b"", b"") }.write(&mut whole);
     let malformed = Err(HandshakeError::Malformed("handshake response"));
@@ -161,7 +161,7 @@ fn a_request_for_tls_is_the_beginning_of_a_response() {
 #[test]
 fn responses_of_old_clients_are_refused() {
     let too_old = Err(HandshakeError::TooOld("handshake response"));
-    // 3.20: capabilities of two bytes, the longest packet of three, a name, a proof.
+    // 3.20: capabilities of two bytes, the maximum packet of three, a name, a proof.
     assert_eq!(FirstReply::parse(b"\x05\x24\0\0\x01alice\0proof\0", false), too_old);
     let mut payload = Vec::new();
     let capabilities = capabilities().without(CapabilityFlags::SECURE_CONNECTION);
@@ -176,7 +176,7 @@ fn attributes_beyond_the_end_are_refused() {
     payload.pop();
     let malformed = Err(HandshakeError::Malformed("handshake response"));
     assert_eq!(FirstReply::parse(&payload, false), malformed);
-    // Inside they are taken as far as they go.
+    // Inside, the pairs are parsed up to the first malformed one.
     assert_eq!(ConnectionAttributes::new(b"\x01a\x01b\x09c").pairs().count(), 1);
     assert_eq!(
         ConnectionAttributes::new(b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff").pairs().count(),
@@ -232,7 +232,7 @@ proptest! {
         if let Ok(FirstReply::Response(response)) = FirstReply::parse(&bytes, is_encrypted) {
             prop_assert!(response.attributes.pairs().count() <= bytes.len());
         }
-        // Behind a head that is right, too.
+        // After a valid beginning, too.
         let mut head = Vec::new();
         put_head(&mut head, CapabilityFlags(capabilities | 0x8200), 1, 45);
         head.extend_from_slice(&bytes);

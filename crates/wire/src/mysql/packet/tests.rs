@@ -29,12 +29,12 @@ fn an_ok_packet_is_read_as_it_was_agreed_on() {
     let many = OkPacket { affected_rows: 251, last_insert_id: u64::MAX, ..ok(0x4002, 0x0102) };
     let bytes = b"\0\xfc\xfb\0\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x02\x40\x02\x01";
     check_ok(bytes, NONE, Some(many));
-    // A line for people: with a length, as servers write it, and without one, as documents say.
+    // The info text: with a length, as servers write it, and without one, as documented.
     let with_info = OkPacket { info: b"Rows: 1", ..ok(2, 0) };
     check_ok(b"\0\0\0\x02\0\0\0\x07Rows: 1", NONE, Some(with_info));
     check_ok(b"\0\0\0\x02\0\0\0\x07Rows: 1", TRACK, Some(with_info));
     check_ok(b"\0\0\0\x02\0\0\0Rows: 1", NONE, Some(with_info));
-    // Changes stand behind it, if it is there or not.
+    // Changes follow it, whether it is present or not.
     let changed = OkPacket { changes: b"\x02\x02\x011", ..ok(0x4002, 0) };
     check_ok(b"\0\0\0\x02\x40\0\0\0\x04\x02\x02\x011", TRACK, Some(changed));
     let both = OkPacket { info: b"x", ..changed };
@@ -56,7 +56,7 @@ fn what_is_no_ok_packet_is_refused() {
         check_ok(payload, TRACK, None);
         assert_eq!(status_and_warnings(payload), None, "{payload:?}");
     }
-    // Lengths that go beyond the end, where lengths were agreed on.
+    // Lengths beyond the end, where lengths were negotiated.
     for payload in [
         b"\0\0\0\x02\0\0\0\x07Rows".as_slice(),
         b"\0\0\0\x02\x40\0\0",
@@ -102,7 +102,7 @@ fn ends_and_errors_are_read() {
     }
 }
 
-/// The payloads of packets whose numbers go up from 1.
+/// Returns the payloads of packets whose numbers are consecutive from 1.
 fn payloads(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     while let Some(header) = PacketHeader::parse(bytes) {
@@ -180,7 +180,8 @@ proptest! {
         prop_assert_eq!(OkPacket::parse(payload, TRACK), Some(ok));
         prop_assert_eq!(status_flags(payload), Some(status));
         for end in 0..payload.len() {
-            // What is cut is refused or, without agreed lengths, shorter; it never panics.
+            // A truncated packet is refused or, without negotiated lengths, shorter; it never
+            // panics.
             prop_assert_eq!(OkPacket::parse(&payload[..end], TRACK), None);
             let _ = OkPacket::parse(&payload[..end], NONE);
         }

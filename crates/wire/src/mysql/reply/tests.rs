@@ -22,7 +22,7 @@ const COLUMN: &[u8] = b"\x03def\0\0\0\x011\0\x0c\x3f\0\x01\0\0\0\x08\x81\0\0\0\0
 const PLAIN: StatusFlags = StatusFlags(2);
 const MORE: StatusFlags = StatusFlags(10);
 
-/// Gives each payload to a new reply. The reply must end with the last one and not before.
+/// Presents each payload to a new reply. The reply must end with the last one, not before.
 #[track_caller]
 fn check(kind: ReplyKind, caps: CapabilityFlags, packets: &[(&[u8], ReplyEvent)]) {
     let mut reply = CommandReplyState::new(kind, caps);
@@ -34,7 +34,7 @@ fn check(kind: ReplyKind, caps: CapabilityFlags, packets: &[(&[u8], ReplyEvent)]
     assert!(reply.is_done(), "{kind:?}, {caps:?}");
 }
 
-/// The last of the packets must be refused, with words about where it came.
+/// Checks that the last packet is refused, with its position in the error.
 #[track_caller]
 fn check_refused(kind: ReplyKind, caps: CapabilityFlags, packets: &[&[u8]], wanted: &str) {
     let mut reply = CommandReplyState::new(kind, caps);
@@ -65,7 +65,7 @@ fn simple_commands_are_answered_by_one_packet() {
     for caps in BOTH {
         check(ReplyKind::Simple, caps, &[(OK_PACKET, ReplyEvent::Ok(PLAIN))]);
         check(ReplyKind::Simple, caps, &[(ERROR, ReplyEvent::Error)]);
-        // Such as COM_SET_OPTION. No OK packet has five bytes, so that this is an EOF for all.
+        // As for COM_SET_OPTION. No OK packet has five bytes, so this is an EOF in any case.
         check(ReplyKind::Simple, caps, &[(EOF_PACKET, ReplyEvent::End(PLAIN))]);
         check(ReplyKind::Simple, caps, &[(OK_MORE, ReplyEvent::Ok(MORE))]);
         check(ReplyKind::None, caps, &[]);
@@ -110,7 +110,7 @@ fn a_result_ends_as_it_was_agreed_on() {
 #[test]
 fn rows_are_not_taken_for_ends_by_their_first_byte() {
     let begin = [(&b"\x01"[..], ReplyEvent::Columns(1)), (COLUMN, ReplyEvent::Column)];
-    // An empty text, NULL, and what has the first byte of an EOF and the length of none.
+    // An empty text, NULL, and a row with the first byte of an EOF but another length.
     let short = b"\xfe\x01\0\0\0\0\0\0\0a".as_slice();
     let texts = [b"\0".as_slice(), b"\xfb", b"\x00\x01a", b"\x05hello"];
     for text in texts {
@@ -130,7 +130,7 @@ fn rows_are_not_taken_for_ends_by_their_first_byte() {
         (EOF_PACKET, ReplyEvent::End(PLAIN)),
     ];
     check(ReplyKind::Query, CLASSIC, &[&begin[..], &rest].concat());
-    // A value of 16 MiB: the first packet is full. Only its first bytes are given.
+    // A value of 16 MiB: the first packet is full. Only its first bytes are presented.
     for caps in BOTH {
         let mut reply = CommandReplyState::new(ReplyKind::Query, caps);
         for (payload, event) in begin {
@@ -170,7 +170,7 @@ fn a_cursor_ends_the_reply_behind_the_columns() {
     check(ReplyKind::Cursor, CLASSIC, &[&begin[..], &[eof]].concat());
     let ok = (&b"\xfe\0\0\x42\0\0\0"[..], ReplyEvent::End(status));
     check(ReplyKind::Cursor, MODERN, &[&begin[..], &[ok]].concat());
-    // Who asked for none has none, whatever the flag says.
+    // Without a request for a cursor there is none, whatever the flag.
     let columns_end = (eof.0, ReplyEvent::ColumnsEnd(status));
     let rest = [columns_end, (EOF_PACKET, ReplyEvent::End(PLAIN))];
     for kind in [ReplyKind::Query, ReplyKind::Execute] {
@@ -299,13 +299,13 @@ fn what_must_be_whole_is_short_and_whole() {
     }
 }
 
-/// A relay's reading of a stream: bytes come as they come, and packets are told to the reply as
-/// soon as enough of them is there.
+/// Reads a stream like a relay: bytes arrive in pieces, and packets are presented to the reply as
+/// soon as enough of them has arrived.
 struct Feed {
     reply: CommandReplyState,
     held: Vec<u8>,
     continuation: PacketContinuation,
-    /// Bytes of a packet that was told of and need not be looked at.
+    /// Remaining bytes of a packet that was presented and need not be examined.
     passing: usize,
     events: Vec<ReplyEvent>,
 }
@@ -354,7 +354,7 @@ impl Feed {
     }
 }
 
-/// Random choices of a legal reply, written as a server would.
+/// Generates a random valid reply, as a server would write it.
 fn legal(
     kind: ReplyKind,
     caps: CapabilityFlags,
@@ -471,7 +471,7 @@ proptest! {
 #[test]
 fn a_message_of_several_packets_is_told_of_once() {
     for extra in [0, 5] {
-        // What continues the row looks like an error, an end and a beginning.
+        // The continuation of the row looks like an error, an end and a beginning.
         let mut row = vec![0xFF; PAYLOAD_MAX + extra];
         row[..9].copy_from_slice(b"\xfe\xf6\xff\xff\0\0\0\0\0");
         let packets = [b"\x01".to_vec(), COLUMN.to_vec(), row, b"\x01a".to_vec(), OK_EOF.to_vec()];

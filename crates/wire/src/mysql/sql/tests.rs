@@ -1,4 +1,4 @@
-//! What is said of texts: tables of texts that leave nothing, of texts that do, and of details.
+//! Analysis of texts: tables of texts without effects, of texts with effects, and of details.
 
 use super::*;
 
@@ -10,12 +10,12 @@ mod random;
 const PLAIN: SqlMode =
     SqlMode { ansi_quotes: false, no_backslash_escapes: false, charset: CharsetClass::Utf8 };
 
-/// What is said of `text`, but for what nearly every text does.
+/// Returns the effects of `text`, without those of nearly every text.
 fn found(text: &[u8], mode: SqlMode) -> MysqlEffects {
     effects(text, mode).without(ELSEWHERE)
 }
 
-/// Said nearly everywhere, or tested on their own.
+/// Effects of nearly every text, or tested separately.
 const ELSEWHERE: MysqlEffects = MysqlEffects::TABLES
     .with(MysqlEffects::USER_VARIABLE_READ)
     .with(MysqlEffects::GET_LOCKS)
@@ -25,7 +25,7 @@ const ELSEWHERE: MysqlEffects = MysqlEffects::TABLES
 
 fn check(text: &str, expected: MysqlEffects) {
     assert_eq!(found(text.as_bytes(), PLAIN), expected, "{text}");
-    // Neither case nor what stands between words means anything.
+    // Neither case nor whitespace between words matters.
     let commented = format!("/* ' */ # \" \n{text} -- ;");
     assert_eq!(found(commented.as_bytes(), PLAIN), expected, "{commented}");
     let upper = text.to_ascii_uppercase();
@@ -140,7 +140,7 @@ const SET_MANY: MysqlEffects = MysqlEffects::SET
     .with(MysqlEffects::GLOBAL)
     .with(MysqlEffects::SET_EXPRESSION);
 
-/// Texts that leave something, and what.
+/// Texts with their effects.
 const LEAVES: &[(&str, MysqlEffects)] = &[
     // Transactions.
     ("BEGIN", MysqlEffects::TRANSACTION_BEGIN),
@@ -167,7 +167,7 @@ const LEAVES: &[(&str, MysqlEffects)] = &[
     ("XA COMMIT 'a' ONE PHASE", MysqlEffects::XA.with(MysqlEffects::XA_END)),
     ("XA ROLLBACK 'a'", MysqlEffects::XA.with(MysqlEffects::XA_END)),
     ("XA PREPARE 'commit'", MysqlEffects::XA),
-    // Variables of the server.
+    // Server variables.
     ("SET a = 1", MysqlEffects::SET),
     ("SET SESSION a = 1", MysqlEffects::SET),
     ("SET LOCAL a := 'x', @@b = ON, @@session.c = -1", MysqlEffects::SET),
@@ -245,7 +245,7 @@ const LEAVES: &[(&str, MysqlEffects)] = &[
     ("GET CURRENT DIAGNOSTICS CONDITION 1 @a = MESSAGE_TEXT", {
         MysqlEffects::DIAGNOSTICS.with(MysqlEffects::USER_VARIABLE_WRITE)
     }),
-    // Tables that are the session's, and locks.
+    // Tables of the session, and locks.
     ("CREATE TEMPORARY TABLE t (a int)", TEMPORARY),
     ("CREATE OR REPLACE TEMPORARY TABLE t SELECT 1", TEMPORARY),
     ("CREATE TEMPORARY SEQUENCE s", TEMPORARY),
@@ -275,7 +275,7 @@ const LEAVES: &[(&str, MysqlEffects)] = &[
     ("UNLOCK INSTANCE", MysqlEffects::BACKUP_UNLOCK),
     ("HANDLER t OPEN AS h", MysqlEffects::HANDLER),
     ("HANDLER h READ FIRST", MysqlEffects::HANDLER),
-    // Code that is not there.
+    // Code that is not in the text.
     ("PREPARE s FROM 'SELECT ?'", MysqlEffects::SQL_PREPARE),
     ("PREPARE s FROM @a", MysqlEffects::SQL_PREPARE.with(MysqlEffects::READ_WRITE)),
     ("PREPARE s FROM 'SET SESSION TRANSACTION READ WRITE'", {
@@ -312,7 +312,7 @@ const LEAVES: &[(&str, MysqlEffects)] = &[
     ("SET a = f(1)", {
         MysqlEffects::SET.with(MysqlEffects::SET_EXPRESSION).with(MysqlEffects::UNKNOWN_FUNCTION)
     }),
-    // What only the last connection knows.
+    // State that only the last connection has.
     ("SELECT LAST_INSERT_ID()", MysqlEffects::LAST_INSERT_ID),
     ("SELECT @@last_insert_id", MysqlEffects::LAST_INSERT_ID),
     ("SELECT @@session.identity", MysqlEffects::LAST_INSERT_ID),
@@ -387,7 +387,7 @@ const LEAVES: &[(&str, MysqlEffects)] = &[
         MysqlEffects::MULTI.with(MysqlEffects::TRANSACTION_BEGIN).with(MysqlEffects::COMMIT)
     }),
     ("SELECT (1; SET a = 1", MysqlEffects::MULTI.with(MysqlEffects::SET)),
-    // Texts that read differently from the middle on.
+    // Texts that change their own parsing mode.
     (
         "SET sql_mode = ''; SELECT 1",
         MysqlEffects::MULTI.with(MysqlEffects::SET).with(MysqlEffects::UNPARSED),
@@ -447,10 +447,10 @@ fn comments_that_are_code_are_read_as_code() {
         ("/*M!100203 SET a = 1 */", MysqlEffects::SET),
         ("/*!80000 SET a = 1 */", MysqlEffects::SET),
         ("/*!100100 SET a = 1 */", MysqlEffects::SET),
-        // As a comment it calls, as code it does not.
+        // If it is a comment, this is a call; if it is code, it is not.
         ("SELECT GET_LOCK /*!80000 + 1 */ ('a', 1)", MysqlEffects::GET_LOCK),
         ("SELECT /*!80000 f */ (1)", MysqlEffects::UNKNOWN_FUNCTION),
-        // It ends elsewhere when it is code.
+        // It ends elsewhere if it is code.
         ("SELECT /*!80000 'a */ ; SET a = 1 -- ' */", {
             MysqlEffects::UNPARSED.with(MysqlEffects::SET).with(MysqlEffects::MULTI)
         }),

@@ -1,4 +1,4 @@
-//! Replies against a server as simple as it can be.
+//! Replies of a minimal server.
 
 use super::*;
 
@@ -8,16 +8,16 @@ use proptest::prelude::*;
 
 use crate::pg::frame::backend as b;
 
-/// What the client was given: the number of the request and the reply's tag. `L` is a local reply.
+/// Messages to the client: the number of the request and the reply's tag. `L` is a local reply.
 type Given = Vec<(usize, u8)>;
 
-/// A server as simple as it can be: it reads one message after the other.
+/// A minimal server, which reads one message after the other.
 #[derive(Default)]
 struct Server {
     inbox: VecDeque<(usize, Sent)>,
     outbox: VecDeque<(usize, u8)>,
     skipping: bool,
-    /// The request that reads data, and whether it came in the simple protocol.
+    /// The request that reads data, and whether it arrived in the simple protocol.
     copy: Option<(usize, bool)>,
 }
 
@@ -29,7 +29,7 @@ enum Sent {
     CopyDone,
 }
 
-/// A stream of choices.
+/// A stream of random choices.
 struct Choices(u64);
 
 impl Choices {
@@ -63,7 +63,7 @@ impl Server {
         self.outbox.extend(tags.iter().map(|tag| (id, *tag)));
     }
 
-    /// Reads one message; sometimes fails in the middle of a `COPY` before it does.
+    /// Reads one message; sometimes fails in the middle of a `COPY` before that.
     fn turn(&mut self, choices: &mut Choices) {
         if let Some((id, simple)) = self.copy
             && choices.one_in(6)
@@ -142,7 +142,7 @@ impl Server {
     }
 }
 
-/// The relay under test, and what it believes.
+/// The relay under test, and its assumptions.
 #[derive(Default)]
 struct Relay {
     exchange: PgExchange<usize>,
@@ -191,7 +191,7 @@ impl Relay {
     }
 }
 
-/// Runs a random conversation; every reply must be taken for the request it belongs to.
+/// Runs a random conversation; every reply must be attributed to its request.
 fn converse(seed: u64) {
     let mut choices = Choices(seed);
     let mut server = Server::default();
@@ -217,9 +217,9 @@ fn converse(seed: u64) {
                 relay.exchange.copy_ended();
             }
         } else if relay.exchange.is_skipping() && request != ExchangeRequest::Sync {
-            // The server would pass over it.
+            // The server would skip it.
         } else if request == ExchangeRequest::Parse && choices.one_in(2) {
-            // Answered here, in turn, unless the server fails before.
+            // Answered locally, in turn, unless the server fails before.
             if relay.exchange.is_empty() {
                 relay.given.push((id, b'L'));
             } else {
@@ -238,12 +238,12 @@ fn converse(seed: u64) {
         }
     }
     settle(&mut server, &mut relay, &mut choices, count * 2);
-    // Local replies came in the order of their requests, as all others did.
+    // Local replies were sent in the order of their requests, like all others.
     assert!(relay.given.windows(2).all(|two| two[0].0 <= two[1].0 || two[0].0 >= count));
     assert!(relay.exchange.is_empty() && !relay.exchange.has_client_entries());
 }
 
-/// Ends what is open and lets every reply come.
+/// Ends open requests and lets every reply arrive.
 fn settle(server: &mut Server, relay: &mut Relay, choices: &mut Choices, last: usize) {
     for round in 0.. {
         assert!(round < 10_000, "{:?}", relay.exchange);
@@ -272,7 +272,7 @@ proptest! {
     }
 }
 
-/// Pushes requests, feeds tags, and says what is left: numbers of the entries in the queue.
+/// Pushes requests, presents tags, and checks the numbers of the entries that are left.
 fn check(requests: &[ExchangeRequest], tags: &[u8], left: &[usize]) -> PgExchange<usize> {
     let mut relay = Relay::default();
     for (id, request) in requests.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Tests of the builders: every message byte for byte, and none that ends early.
+//! Tests of the builders: every message byte by byte, and none that ends early.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::pg::frame::TransactionStatus;
 use crate::pg::startup::ProtocolVersion;
 
-/// Builds behind bytes that are already there, and compares.
+/// Builds after existing bytes, and compares.
 fn check(build: impl FnOnce(&mut Vec<u8>), expected: &[u8]) {
     let mut out = b"before".to_vec();
     build(&mut out);

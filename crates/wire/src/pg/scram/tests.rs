@@ -1,4 +1,4 @@
-//! Tests of SCRAM: the published example, both sides against one another, and what others may send.
+//! Tests of SCRAM: the published example, both sides against each other, and hostile messages.
 
 use proptest::prelude::*;
 
@@ -13,12 +13,12 @@ fn secret() -> ScramSecret {
     ScramSecret::derive("secret", SALT, ITERATIONS)
 }
 
-/// The nonce that the client sends.
+/// Returns the client's nonce.
 fn nonce(client: &ScramClient) -> String {
     client.first().split_once("r=").expect("a nonce").1.to_owned()
 }
 
-/// A whole exchange: what each side says of its channel, the password that the client has.
+/// Runs a whole exchange, with each side's channel binding and the client's password.
 fn exchange(
     client: ChannelBinding<'_>,
     server: ChannelBinding<'_>,
@@ -65,7 +65,7 @@ fn both_sides_agree_or_say_why_not() {
         (ChannelBinding::Unbound, own, "secret", None),
         (ChannelBinding::Unbound, ChannelBinding::Unbound, "Secret", Some(ScramError::Proof)),
         (own, own, "", Some(ScramError::Proof)),
-        // Somebody in between has another certificate, or has removed the offer.
+        // An attacker on the path has another certificate, or has removed the offer.
         (other, own, "secret", Some(ScramError::ChannelBinding)),
         (ChannelBinding::NotOffered, own, "secret", Some(ScramError::ChannelBinding)),
         (own, ChannelBinding::Unbound, "secret", Some(ScramError::ChannelBinding)),
@@ -109,11 +109,11 @@ fn a_secret_is_written_as_postgresql_does_and_read_again() {
 
 #[test]
 fn passwords_are_prepared_where_they_can_be() {
-    // RFC 4013: a soft hyphen maps to nothing, a full-width letter to its like.
+    // RFC 4013: a soft hyphen is removed, a full-width letter is mapped to the ordinary one.
     let plain = ScramSecret::derive("IX", SALT, ITERATIONS);
     assert_eq!(ScramSecret::derive("I\u{ad}X", SALT, ITERATIONS), plain);
     assert_eq!(ScramSecret::derive("\u{2168}", SALT, ITERATIONS), plain);
-    // A control character is prohibited; the password is taken as it is.
+    // A control character is prohibited; the password is used unchanged.
     let raw = ScramSecret::derive("I\u{ad}X\u{7}", SALT, ITERATIONS);
     assert_ne!(raw, ScramSecret::derive("IX\u{7}", SALT, ITERATIONS));
 }
@@ -196,8 +196,8 @@ fn a_server_that_does_not_know_the_secret_is_not_believed() {
 }
 
 proptest! {
-    /// A last message with one byte changed proves nothing, unless the byte means nothing: those
-    /// after the nonce are of an extension.
+    /// A final message with one changed byte proves nothing, unless the byte has no meaning: those
+    /// after the nonce belong to an extension.
     #[test]
     fn a_changed_proof_is_refused(place in 0_usize..200, by in 1_u8..=255) {
         let secret = secret();

@@ -1,4 +1,4 @@
-//! What is said of texts: tables of texts that leave nothing, of texts that do, and of details.
+//! Analysis of texts: tables of texts without effects, of texts with effects, and of details.
 
 use proptest::prelude::*;
 
@@ -67,10 +67,10 @@ fn what_leaves_nothing_has_no_bit() {
     }
 }
 
-/// Several statements, of which one stands behind the end of a transaction.
+/// Several statements, of which one follows the end of a transaction.
 const ENDED: PgEffects = PgEffects::MULTI.with(PgEffects::TRANSACTION).with(PgEffects::AFTER_END);
 
-/// Texts that leave something, and what.
+/// Texts with their effects.
 const LEAVES: &[(&str, PgEffects)] = &[
     ("SET a = 1", PgEffects::SET),
     ("SET SESSION a = 1", PgEffects::SET),
@@ -199,7 +199,7 @@ fn a_zero_byte_hides_nothing() {
 
 #[test]
 fn bytes_of_other_encodings_do_not_hide_a_quote() {
-    // In SJIS the backslash is the second byte of a letter; in UTF-8 it escapes the quote.
+    // In SJIS the backslash is the second byte of a character; in UTF-8 it escapes the quote.
     assert!(effects(b"SELECT E'\x83\\'; SET x = 1 --'").contains(PgEffects::UNPARSED));
     assert!(effects(b"SELECT E'\\\x83\\'; SET x = 1 --'").contains(PgEffects::UNPARSED));
 }
@@ -451,7 +451,7 @@ fn a_difficult_text_takes_linear_time() {
     }
 }
 
-/// Texts of parts that are likely to make trouble together.
+/// Texts of parts that are likely to interact badly.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         proptest::sample::select(vec![
@@ -515,7 +515,7 @@ proptest! {
     fn nothing_panics_and_both_answers_agree(text in text()) {
         let analysis = analyse(&text);
         let found = effects(&text);
-        // The second answer may only take back what it understood.
+        // The second analysis may only remove what it understood.
         let refined = PgEffects::SET_CONFIG | PgEffects::READ_WRITE;
         prop_assert!(analysis.effects.with(refined).contains(found));
         for name in &analysis.names {
@@ -532,7 +532,7 @@ proptest! {
         if value.contains('\0') {
             return Ok(());
         }
-        // A letter that is not ASCII before a backslash has two readings, and says so.
+        // A character beyond ASCII before a backslash is ambiguous, and counts as broken.
         let expected = if value.contains('\\') { PgTokenKind::Escaped } else { PgTokenKind::Plain };
         prop_assert!(kinds == [expected] || kinds.is_empty(), "{kinds:?}");
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::pg::message::frontend;
 
-/// A packet with this code and body, with its length.
+/// Returns a packet with this code and body, and its length.
 fn packet(code: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 8).expect("small");
     [&length.to_be_bytes(), &code.to_be_bytes(), body].concat()
@@ -110,7 +110,7 @@ proptest! {
         }
     }
 
-    /// Every name has a value and none of them a NUL byte, whatever bytes were changed.
+    /// Every name has a value and neither contains a NUL byte, whatever bytes were changed.
     #[test]
     fn a_mutated_startup_gives_sound_parameters(
         changes in proptest::collection::vec((0_usize..60, any::<u8>()), 0..6),

@@ -1,7 +1,7 @@
 //! Prepared statements of many clients at few server connections, against a model of both.
 //!
-//! The server of the model answers an execution with what it ran: the text, the types that it had
-//! bound, the values, and the long data. The client of the model knows what that must be.
+//! The model's server answers an execution with what it ran: the text, the bound types, the values,
+//! and the long data. The model's client knows the expected answer.
 
 mod client;
 mod server;
@@ -36,14 +36,14 @@ const OLD: CapabilityFlags = CapabilityFlags(
     MODERN.0 & !CapabilityFlags::SESSION_TRACK.0 & !CapabilityFlags::DEPRECATE_EOF.0,
 );
 
-/// Statements that a server connection keeps: fewer than there are.
+/// Maximum statements of a server connection: fewer than there are.
 const STATEMENTS_MAX: usize = 3;
 
 const SERVERS: usize = 2;
 
 const CLIENTS: usize = 4;
 
-/// Numbers from a seed.
+/// Generator of numbers from a seed.
 pub(super) struct Dice(u64);
 
 impl Dice {
@@ -61,9 +61,9 @@ impl Dice {
 
 struct Server {
     session: MysqlServerSession,
-    /// What the link has said and the model has not read.
+    /// Output of the link that the model has not read.
     to_model: Vec<u8>,
-    /// What the model has said and the link has not read.
+    /// Output of the model that the link has not read.
     from_model: Vec<u8>,
     model: Model,
     client: Option<usize>,
@@ -94,7 +94,7 @@ impl Server {
 
 struct Client {
     session: MysqlClientSession,
-    /// What it has sent and the link has not taken.
+    /// Input that the link has not processed.
     pending: Vec<u8>,
     person: Person,
     server: Option<usize>,
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// One thing happens somewhere.
+    /// Performs one random step.
     fn step(&mut self) {
         let who = self.dice.below(CLIENTS);
         if self.dice.is_one_in(60) {
@@ -175,7 +175,7 @@ impl World {
         self.wake();
     }
 
-    /// The model reads and answers, and the link reads a part of the answer.
+    /// Lets the model read and answer, and the link read a part of the answer.
     fn run_server(&mut self, number: usize) {
         let server = &mut self.servers[number];
         server.model.reads(&mut server.to_model, &mut server.from_model, &mut self.dice);
@@ -269,7 +269,7 @@ impl World {
         true
     }
 
-    /// Clients that wait for a server connection get one, if there is one.
+    /// Attaches a free server connection to a waiting client, if there is one.
     fn wake(&mut self) {
         for who in 0..CLIENTS {
             if self.clients[who].waits {
@@ -279,7 +279,7 @@ impl World {
     }
 
     fn leave(&mut self, who: usize) {
-        // Half a command is a matter of closing the connection, which there is a test for.
+        // A client with an incomplete command has its connection closed, which another test covers.
         if self.clients[who].session.is_in_message() {
             return;
         }
@@ -297,7 +297,7 @@ impl World {
         }
     }
 
-    /// Everything that is under way comes to its end.
+    /// Completes everything that is in progress.
     fn settle(&mut self) {
         for _ in 0..1_000 {
             for number in 0..SERVERS {
@@ -307,7 +307,7 @@ impl World {
             if self.clients.iter().all(|client| !client.person.awaits()) {
                 return;
             }
-            // Who keeps its connection is made to let go of it.
+            // Clients that keep their connections are made to release them.
             for who in 0..CLIENTS {
                 if !self.clients[who].person.awaits() && self.clients[who].server.is_some() {
                     self.leave(who);
@@ -319,7 +319,7 @@ impl World {
     }
 }
 
-/// The same bytes in parts.
+/// Splits bytes into parts.
 fn chunks(bytes: &[u8], dice: &mut Dice) -> Vec<Vec<u8>> {
     let size = [1, 2, 5, 17, 1 << 20][dice.below(5)];
     bytes.chunks(size).map(<[u8]>::to_vec).collect()

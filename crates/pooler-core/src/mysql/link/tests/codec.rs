@@ -4,9 +4,9 @@
 //! `EXECUTE[1]`, `CLOSE[1]`, `REWIND[1]`, `FETCH[1]`, `LONG[1|data]`, `STATISTICS`, `KILL[7]`,
 //! `FIELDS[t]`, `DATA[bytes]`, `X[hex]`. A server's: `OK[…]`, `ERR[1064]`, `COLS[1]`, `DEF`,
 //! `ROW[a|b]`, `BIN[1]`, `EOF[…]`, `END[…]`, `FILE[name]`, `PREPARED[id|columns|params]`,
-//! `TEXT[…]`. What an OK says is a list of words: `t` in a transaction, `a` without autocommit, `m`
-//! more results, `c` cursor, `l` last row, `n1` rows, `i1` insert id, `w1` warnings, `info:x`,
-//! `var:x=y`, `schema:x`, `state`.
+//! `TEXT[…]`. The content of an OK is a list of words: `t` in a transaction, `a` without
+//! autocommit, `m` more results, `c` cursor, `l` last row, `n1` rows, `i1` insert id, `w1`
+//! warnings, `info:x`, `var:x=y`, `schema:x`, `state`.
 
 use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::changes::{TrackedChange, changes, put_change};
@@ -18,7 +18,7 @@ use wire::mysql::packet::{
 };
 use wire::mysql::reply::{CommandReplyState, ReplyEvent};
 
-/// What a server can do that is not old.
+/// Capabilities of a current server.
 pub(crate) const MODERN: CapabilityFlags = CapabilityFlags(
     CapabilityFlags::PROTOCOL_41.0
         | CapabilityFlags::TRANSACTIONS.0
@@ -29,12 +29,12 @@ pub(crate) const MODERN: CapabilityFlags = CapabilityFlags(
         | CapabilityFlags::DEPRECATE_EOF.0,
 );
 
-/// What drivers of long ago can do.
+/// Capabilities of old drivers.
 pub(crate) const OLD: CapabilityFlags = CapabilityFlags(
     MODERN.0 & !CapabilityFlags::SESSION_TRACK.0 & !CapabilityFlags::DEPRECATE_EOF.0,
 );
 
-/// The words of a script's line: `NAME` or `NAME[…]`.
+/// Returns the words of a script's line: `NAME` or `NAME[…]`.
 pub(crate) fn words(line: &str) -> Vec<(&str, &str)> {
     let mut words = Vec::new();
     let mut rest = line.trim();
@@ -58,7 +58,7 @@ fn number(text: &str) -> u32 {
     text.parse().unwrap_or_else(|_| panic!("{text} is no number"))
 }
 
-/// The payload of a client's command.
+/// Returns the payload of a client's command.
 pub(crate) fn command(name: &str, inside: &str) -> Vec<u8> {
     let with = |command: Command, rest: &[u8]| [&[command.code()], rest].concat();
     let text = inside.as_bytes();
@@ -89,7 +89,7 @@ pub(crate) fn command(name: &str, inside: &str) -> Vec<u8> {
     }
 }
 
-/// The same the other way round.
+/// Returns the script form of a command's payload.
 pub(crate) fn show_command(payload: &[u8]) -> String {
     let Some((first, rest)) = payload.split_first() else { return "DATA[]".to_owned() };
     let text = String::from_utf8_lossy(rest);
@@ -116,7 +116,7 @@ pub(crate) fn show_command(payload: &[u8]) -> String {
     }
 }
 
-/// What an OK says, and its changes as bytes.
+/// Contents of an OK, with its changes as bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Says {
     pub(crate) rows: u64,
@@ -296,7 +296,7 @@ pub(crate) fn put(
     }
 }
 
-/// A packet of a reply as a text. The grammar is the client's own.
+/// Returns the script form of a packet of a reply. The grammar is the client's own.
 pub(crate) fn show(reply: &mut CommandReplyState, caps: CapabilityFlags, payload: &[u8]) -> String {
     let event = reply.packet(payload, payload.len()).expect("a reply that makes sense");
     match event {

@@ -1,4 +1,4 @@
-//! Commands besides texts, clients who leave, and those who do not keep to the protocol.
+//! Commands other than texts, departing clients, and clients that violate the protocol.
 
 use super::codec;
 use super::stage::{Setup, play};
@@ -61,14 +61,14 @@ fn only_what_has_not_begun_is_executed_again() {
              s> COLS[1] DEF BIN[1] END
              a< COLS[1] DEF BIN[1] END"
         ));
-        // The view has a function in it that failed so.
+        // The error comes from a function in the view.
         plays(&format!(
             "{begun}
              s> COLS[1] DEF ERR[{code}]
              a< COLS[1] DEF ERR[{code}]
              s< CLOSE[5] Q[SET session_track_schema=1]"
         ));
-        // A procedure may have done half of what it does.
+        // A procedure may have run partly.
         for before in ["", "COLS[1] DEF BIN[1] END[m] ", "OK[m] "] {
             plays(&format!(
                 "{}
@@ -83,7 +83,7 @@ fn only_what_has_not_begun_is_executed_again() {
 
 #[test]
 fn what_is_not_for_sharing_is_refused() {
-    // Replication, shutdown, and what is no command at all.
+    // Replication, shutdown, and unknown commands.
     for code in ["00", "08", "0B", "0D", "0F", "12", "13", "15", "1D", "1E", "20", "FA"] {
         plays(&format!("a> X[{code}00]\na< ERR[1235]\na: free\na> PING\na< OK"));
     }
@@ -97,7 +97,7 @@ fn what_is_not_for_sharing_is_refused() {
 fn files_are_asked_for_only_where_they_may() {
     let text = "LOAD DATA LOCAL INFILE 'f' INTO TABLE t";
     plays(&format!("a> Q[{text}]\na< ERR[1148]\na: free"));
-    // The server asks nevertheless.
+    // The server requests a file nevertheless.
     plays(
         "a> Q[SELECT 1]
          s< Q[SELECT 1]

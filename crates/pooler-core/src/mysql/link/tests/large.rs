@@ -1,5 +1,4 @@
-//! What is longer than a packet: nothing of it is held, and nothing in it is taken for something
-//! else.
+//! Messages longer than a packet: none of them is buffered, and no part of them is misinterpreted.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -18,7 +17,7 @@ use crate::mysql::server::{MysqlServerSession, MysqlServerSetup};
 use crate::mysql::settings::MysqlSettings;
 use crate::pg::statements::HashKey;
 
-/// Bytes that come at once, as they do from a socket.
+/// Bytes per read from a socket.
 const READ_BYTES: usize = 64 * 1024;
 
 struct Pair {
@@ -62,7 +61,7 @@ impl Pair {
         }
     }
 
-    /// The client's bytes, read by read; no more is ever kept than one read and a short head.
+    /// Presents the client's bytes, read by read; at most one read and a short header are kept.
     fn client_says(&mut self, bytes: &[u8]) {
         let mut kept = Vec::new();
         for part in bytes.chunks(READ_BYTES) {
@@ -86,7 +85,8 @@ impl Pair {
         }
     }
 
-    /// The server's, the same way. Says whether the client was released at the end.
+    /// Presents the server's bytes in the same way. Returns whether the client was released at the
+    /// end.
     fn server_says(&mut self, bytes: &[u8]) -> bool {
         let mut kept = Vec::new();
         for part in bytes.chunks(READ_BYTES) {
@@ -107,7 +107,7 @@ impl Pair {
     }
 }
 
-/// The numbers of packets, and all their payloads together.
+/// Returns the numbers of packets, and the concatenation of their payloads.
 fn packets(mut bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (mut numbers, mut payload) = (Vec::new(), Vec::new());
     while let Some(header) = PacketHeader::parse(bytes) {
@@ -140,7 +140,7 @@ fn a_row_of_several_packets_streams() {
         let (numbers, payload) = packets(&pair.to_client);
         let count = u8::try_from(numbers.len()).unwrap();
         assert_eq!(numbers, (1..=count).collect::<Vec<_>>());
-        // One EOF more than the server has sent.
+        // One EOF more than the server sent.
         assert_eq!(usize::from(count), packets(&reply).0.len() + 1);
         let wanted = packets(&reply[head..tail]).1;
         assert!(payload.windows(64).any(|part| part == &wanted[..64]));
@@ -166,7 +166,7 @@ fn a_text_of_several_packets_streams() {
     }
     assert!(pair.server_says(&answer));
     assert_eq!(packets(&pair.to_client).0, [3]);
-    // Who may only read must not say what nobody reads; that is told at its end.
+    // A read-only client must not send an unparsed text; it gets the error at the end of the text.
     let mut pair = Pair::new(true);
     pair.client_says(&query);
     assert!(pair.to_server.is_empty());

@@ -1,6 +1,6 @@
-//! Connections are marked while they work for a session, and nobody else pays for it.
+//! Connections are marked while they work for a session, at no cost for other clients.
 //!
-//! Clients a and c are those of one session, client b is of none.
+//! Clients a and c belong to one session, client b to none.
 
 use super::stage::{Setup, play};
 

@@ -1,7 +1,7 @@
-//! A server that is simple enough to be right: what a session is, and what texts do to it.
+//! A minimal reference server: the state of a session, and the effects of texts on it.
 //!
-//! Texts of clients end with a comment that names who sent them, so that a session that holds what
-//! is another's is found as soon as somebody's text runs in it.
+//! Texts of clients end with a comment that names the sender, so that foreign state in a session is
+//! detected as soon as a text runs in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ impl Model {
         }
     }
 
-    /// Takes bytes, and answers every command that is complete.
+    /// Processes bytes, and answers every complete command.
     pub(super) fn takes(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         while let Some(header) = PacketHeader::parse(&self.input) {
@@ -74,12 +74,12 @@ impl Model {
         }
     }
 
-    /// The number of the statement that was prepared last.
+    /// Returns the number of the statement that was prepared last.
     pub(super) fn last_prepared(&self) -> u32 {
         self.prepared
     }
 
-    /// Whether half a command has come.
+    /// Returns whether an incomplete command has arrived.
     pub(super) fn is_in_command(&self) -> bool {
         !self.input.is_empty()
     }
@@ -232,7 +232,7 @@ impl Model {
         self.ok(0, 0, 0);
     }
 
-    /// Everything in the session has to be of whoever sent this.
+    /// Checks that all state of the session belongs to the sender.
     fn check(&self, who: &str) {
         let of = |value: &str| value.ends_with(who);
         assert!(self.user.as_deref().is_none_or(of), "{who} meets {:?}", self.user);
@@ -297,7 +297,7 @@ impl Model {
         }
     }
 
-    /// Questions; says whether it was one.
+    /// Handles queries; returns whether the text was one.
     fn reads(&mut self, text: &str) -> bool {
         match text {
             "SELECT @@time_zone" => {

@@ -1,4 +1,4 @@
-//! What one client could have left to another, and does not.
+//! State that one client could leave to another, and does not.
 
 use super::stage::{Setup, play};
 
@@ -60,7 +60,8 @@ fn code_behind_a_text_finds_the_clients_own_last_insert_id() {
          s> COLS[1] DEF ROW[1] END -- OK -- OK
          b< OK",
     );
-    // A value that was given is not what the function gives; who asks for it is told right.
+    // An explicit value is not the result of the function; a client that queries it gets the right
+    // one.
     plays(
         "a> Q[INSERT INTO t VALUES (NULL)]
          s< Q[INSERT INTO t VALUES (NULL)]

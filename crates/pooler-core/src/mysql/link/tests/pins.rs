@@ -1,17 +1,17 @@
-//! Why a connection stays with its client, and when it does not any more.
+//! When a connection is pinned to its client, and when the pin ends.
 
 use api::{PoolMode, VerifyMode};
 
 use super::codec;
 use super::stage::{Setup, play};
 
-/// A statement that is answered by `reply`, and the pins that there are afterwards.
+/// Runs statements that are answered by `reply`, and checks the pins after each.
 fn steps(setup: &Setup, steps: &[(&str, &str, &str)]) {
     let mut script = String::new();
     for (text, reply, pins) in steps {
         script += &format!("a> Q[{text}]\ns< Q[{text}]\ns> {reply}\ns~\ns: pins {pins}\n");
         script += if pins.is_empty() { "a: free\n" } else { "a: held\n" };
-        // What it is told is looked at elsewhere.
+        // Other tests check the client's output.
         script += "a< *\n";
     }
     play(setup, &script);
@@ -35,7 +35,7 @@ fn what_cannot_be_moved_keeps_its_connection() {
     ]);
     check(&[
         ("CREATE TEMPORARY TABLE t (a INT)", "OK[state]", "temp_table"),
-        // That of the database.
+        // The sequence of the database.
         ("DROP SEQUENCE t", "OK", "temp_table"),
         ("CREATE TEMPORARY SEQUENCE s", "OK[state]", "temp_table"),
         ("DROP TABLE t", "OK[state]", "temp_table"),
@@ -63,7 +63,7 @@ fn locks_keep_their_connection() {
         ("SELECT GET_LOCK('b', 1)", ONE, "user_lock"),
         ("DO RELEASE_ALL_LOCKS()", "OK", ""),
     ]);
-    // How many locks there are is not known.
+    // The number of locks is not known.
     for text in ["SELECT GET_LOCK('a', 1), GET_LOCK('b', 1)", "DO GET_LOCK('a', 1)"] {
         check(&[
             (
@@ -96,7 +96,7 @@ fn a_value_that_is_not_the_locks_says_nothing_of_it() {
     }
     check(&[("SELECT GET_LOCK('a', 0) + 1", "COLS[1] DEF ROW[2] END", "user_lock")]);
     check(&[("SELECT GET_LOCK('a', 0) AS got", ZERO, "")]);
-    // Whether they were given back is not known either.
+    // Whether they were released is not known either.
     play(
         &Setup::default(),
         "a> Q[SELECT GET_LOCK('a', 0)]
@@ -187,7 +187,7 @@ fn locks_of_tables_and_open_ones_keep_their_connection() {
 fn what_failed_may_have_left_something_behind() {
     check(&[("SELECT GET_LOCK('a', 1), 1 / f(x)", "ERR[1305]", "user_lock")]);
     check(&[("CREATE TEMPORARY TABLE t1 AS SELECT nothing", "ERR[1054]", "temp_table")]);
-    // Of several statements nobody knows which came last.
+    // The order of several statements' effects is unknown.
     check(&[
         (
             "SELECT GET_LOCK('a', 1); SELECT RELEASE_LOCK('a')",
@@ -441,7 +441,7 @@ fn locks_that_nobody_saw_are_given_back_before_another_comes() {
          s> COLS[1] DEF ROW[2] END
          b< COLS[1] DEF ROW[2] END",
     );
-    // An old server has no such function: what cannot be given back is reset from then on.
+    // An old server has no such function: locks that cannot be released cause resets from then on.
     play(
         &Setup::default(),
         "a> Q[SELECT RELEASE_LOCK('a')]

@@ -1,4 +1,4 @@
-//! What a client's session is, wherever it goes on.
+//! A client's session is the same at every connection.
 
 use super::stage::{Setup, play};
 
@@ -134,7 +134,7 @@ fn the_last_insert_id_is_the_clients_own() {
     );
 }
 
-/// Ids that no reply tells: errors hide those of the rows before them, and so do rows.
+/// Ids that no reply reports: errors hide those of earlier rows, and so do result rows.
 #[test]
 fn an_id_of_which_no_reply_tells_is_asked_for() {
     let one = "COLS[1] DEF ROW[8] END";
@@ -165,7 +165,7 @@ fn an_id_of_which_no_reply_tells_is_asked_for() {
     }
 }
 
-/// A view or a function finds no id of another client.
+/// A view or a function cannot read the id of another client.
 #[test]
 fn others_find_no_id_in_their_session() {
     plays(
@@ -191,7 +191,7 @@ fn others_find_no_id_in_their_session() {
     );
 }
 
-/// Texts that ask for more than is kept do not meet what another client left.
+/// Texts that query more than is kept do not see the state of another client.
 #[test]
 fn diagnostics_of_others_are_taken_away_first() {
     for (text, is_forgotten) in [
@@ -252,7 +252,7 @@ fn warnings_are_kept_for_who_asks_later() {
          A> Q[SHOW WARNINGS]
          A< COLS[3] DEF DEF DEF EOF END",
     );
-    // What came before a transaction, and nothing in it has taken away.
+    // State from before a transaction that nothing in it has cleared.
     plays(
         "a> Q[SELECT broken]
          s< Q[SELECT broken]
@@ -341,7 +341,7 @@ fn counts_are_kept_for_who_asks_later() {
     );
 }
 
-/// MySQL tells the number of every statement, and MariaDB what the rows changed as they came.
+/// MySQL reports the number of every statement, and MariaDB the count of the rows at their end.
 #[test]
 fn rows_are_counted_whatever_is_told_behind_them() {
     plays(

@@ -1,7 +1,7 @@
-//! Several clients on fewer server connections: what each is told is what a session of its own
-//! would have told it.
+//! Several clients on fewer server connections: each receives what a session of its own would have
+//! sent.
 //!
-//! A seed decides who says what when, how bytes are cut, and who leaves in the middle of what.
+//! A seed determines the senders and texts, how bytes are split, and which clients leave when.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const CLIENTS: usize = 5;
 const SERVERS: usize = 2;
 const STEPS: usize = 4_000;
 
-/// A small generator of numbers.
+/// A small random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -37,7 +37,7 @@ impl Dice {
         usize::try_from(self.0 % bound as u64).unwrap()
     }
 
-    /// How many of so many bytes arrive: often all of them.
+    /// Returns how many of `len` bytes arrive: often all of them.
     fn part(&mut self, len: usize) -> usize {
         if self.below(2) == 0 { len } else { 1 + self.below(len) }
     }
@@ -50,18 +50,18 @@ impl Dice {
 struct Client {
     link: MysqlClientSession,
     who: String,
-    /// What it would be alone.
+    /// Reference session of the client alone.
     own: Model,
     pending: Vec<u8>,
     given: Vec<u8>,
     server: Option<usize>,
     waits: bool,
-    /// The reply that is awaited, and what it has to be.
+    /// The outstanding reply, and its expected content.
     awaits: Option<(CommandReplyState, Vec<String>)>,
     told: Vec<String>,
     seq: u8,
     asked: String,
-    /// What it has said so far.
+    /// Texts that it has sent so far.
     said: Vec<String>,
     statements: Vec<(u32, u32)>,
 }
@@ -149,7 +149,7 @@ impl World {
         match self.dice.below(10) {
             0..4 => self.client_speaks(),
             4..8 => self.server_speaks(),
-            // Who keeps a connection that others wait for leaves sooner or later.
+            // A client that keeps a connection for which others wait leaves eventually.
             _ if !self.queue.is_empty() && self.dice.below(4) == 0 => {
                 let number = self.dice.below(SERVERS);
                 if let Some(client) = self.servers[number].client {
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// How it stands, for who has to find out why nothing goes on.
+    /// Describes the state, for the diagnosis of a standstill.
     fn describe(&self) -> String {
         let mut said = format!("{} answers, {:?} wait", self.answers, self.queue);
         for client in &self.clients {
@@ -187,7 +187,7 @@ impl World {
         said
     }
 
-    /// A client that awaits nothing says something, or more of it.
+    /// Lets a client without an outstanding reply send something, or the rest of it.
     fn client_speaks(&mut self) {
         let number = self.dice.below(CLIENTS);
         if self.clients[number].awaits.is_none() {
@@ -213,7 +213,7 @@ impl World {
         self.feed(number);
     }
 
-    /// Something that a client may say.
+    /// Returns a random text of a client.
     fn text(&mut self, number: usize) -> String {
         let who = self.clients[number].who.clone();
         let id = 1 + self.dice.below(1_000);
@@ -247,7 +247,7 @@ impl World {
         match self.dice.below(12) {
             0 => "RESET".to_owned(),
             1 => "PING".to_owned(),
-            // What is asked about the statement before is known by texts only.
+            // Queries for the previous statement's state are recognized only in texts.
             2 if !text.contains("ROW_COUNT") && !text.contains("WARNINGS") => {
                 format!("PREPARE {text}")
             }
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// Gives the link what a client has said, or a part of it.
+    /// Presents a client's input to the link, or a part of it.
     fn feed(&mut self, number: usize) {
         loop {
             let client = &mut self.clients[number];
@@ -296,7 +296,7 @@ impl World {
         }
     }
 
-    /// Gives idle servers to those who wait.
+    /// Leases idle server connections to waiting clients.
     fn lease(&mut self) {
         let idle =
             (0..SERVERS).filter(|number| self.servers[*number].link.is_idle()).collect::<Vec<_>>();
@@ -316,7 +316,7 @@ impl World {
         self.feed(who);
     }
 
-    /// A server's bytes arrive, or a part of them.
+    /// Presents a server's output to the link, or a part of it.
     fn server_speaks(&mut self) {
         let number = self.dice.below(SERVERS);
         let server = &mut self.servers[number];
@@ -365,7 +365,7 @@ impl World {
         }
     }
 
-    /// Looks at what a client was given.
+    /// Checks the output for a client.
     fn read(&mut self, number: usize) {
         let client = &mut self.clients[number];
         while let Some(header) = PacketHeader::parse(&client.given)
@@ -393,7 +393,7 @@ impl World {
         }
     }
 
-    /// A client leaves, whatever it was doing, and another comes.
+    /// Makes a client leave in any state, and another one arrive.
     fn client_leaves(&mut self, number: usize) {
         self.queue.retain(|who| *who != number);
         if let Some(server) = self.clients[number].server {
@@ -439,7 +439,7 @@ fn new_server() -> Server {
     }
 }
 
-/// What a client says, by its numbers and by those of its own session.
+/// Returns a client's command, with its statement numbers and with those of its reference session.
 fn command(text: &str, client: &mut Client) -> (Vec<u8>, Vec<u8>) {
     let numbered = |command: Command, id: u32, rest: &[u8]| {
         [&[command.code()][..], &id.to_le_bytes(), rest].concat()
@@ -477,7 +477,7 @@ fn command(text: &str, client: &mut Client) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// A whole reply as texts.
+/// Returns a whole reply in script form.
 fn packets(kind: ReplyKind, caps: CapabilityFlags, mut bytes: &[u8]) -> Vec<String> {
     let mut reply = CommandReplyState::new(kind, caps);
     let mut said = Vec::new();

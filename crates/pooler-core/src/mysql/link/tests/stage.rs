@@ -1,12 +1,13 @@
-//! A stage for scenarios: clients and servers that say what a script tells them.
+//! A stage for scenarios: clients and servers that follow a script.
 //!
-//! A script is lines. `a> Q[SELECT 1]`: client a sends this. `s< …`: the server has been sent
-//! exactly this since it was asked last; `s~`: nothing, or questions for
-//! what it has not told. `s> …`: the server sends. `a< …`: client a has been sent
-//! exactly this. `a: free`, `a: held`, `a: closed`, `a: kills 7`, `s: idle`, `s: broken`, `s: pins
-//! x,y`: so it stands now. `s: rests`: it was idle for so long that it loses its mark. `server 2`:
-//! who needs one from now on gets that server. `a gone: cancel`: the client leaves, and this is
-//! what has to happen. `a farewell: ERR[1053]`: its connection is closed, and it is sent this, or
+//! A script consists of lines. `a> Q[SELECT 1]`: client a sends this. `s< …`: the server has
+//! received exactly this since the last check; `s~`: nothing, or queries for unreported changes.
+//! `s> …`: the server sends this. `a< …`: client a has received exactly this. `a: free`, `a: held`,
+//! `a: closed`, `a: kills 7`, `s: idle`, `s: broken`, `s: pins x,y`: checks of the state. `s:
+//! rests`: it was idle for so long that it loses its mark. `server 2`: clients that need a server
+//! from now on get this one. `a gone: cancel`: the client leaves, and this action is expected. `a
+//! farewell: ERR[1053]`: its connection is closed, and it receives this, or `nothing`. Clients in
+//! capitals are old drivers.
 //! `nothing`. Clients in capitals speak as drivers of long ago do.
 
 use std::collections::HashMap;
@@ -41,10 +42,10 @@ pub(crate) struct Setup {
     pub(crate) limits: LinkLimits,
     pub(crate) server: CapabilityFlags,
     pub(crate) tracks: bool,
-    /// Settings that a client starts with, by its letter.
+    /// Start settings of clients, by their letters.
     pub(crate) settings: &'static [(char, &'static str, &'static str)],
     pub(crate) forced: &'static [(&'static str, &'static str)],
-    /// Clients of a session, by their letters.
+    /// Clients of a session with a mark, by their letters.
     pub(crate) marked: &'static [char],
 }
 
@@ -72,10 +73,10 @@ struct Client {
     server: Option<u8>,
     closed: bool,
     kills: String,
-    /// The reply that is awaited, and the number of its next packet.
+    /// The outstanding reply.
     reply: Option<CommandReplyState>,
     seq: u8,
-    /// The number of the next packet of a file.
+    /// Sequence number of the next packet of a file.
     file_seq: u8,
 }
 
@@ -94,18 +95,18 @@ struct Stage<'a> {
     clients: HashMap<char, Client>,
     servers: HashMap<u8, Server>,
     server: u8,
-    /// Bytes that arrive at once.
+    /// Bytes per read.
     chunk: usize,
 }
 
-/// Mark of the one session that there is.
+/// Mark of the only session.
 static MARK: LazyLock<Arc<SessionMark>> = LazyLock::new(|| {
     Arc::new(SessionMark::new(&SessionEpoch { session: "ses_1".into(), epoch: 1 }))
 });
 
-/// Plays a script with the bytes cut in several ways.
+/// Plays a script, with the bytes split in several ways.
 pub(crate) fn play(setup: &Setup, script: &str) {
-    // What a server is asked for after a reset.
+    // The request to a server after a reset.
     let script = script.replace("TRACKERS", &format!("Q[{TRACK}]"));
     let mark = &*MARK;
     let script = script.replace("UNMARK", &format!("Q[{}]", mark.release));
@@ -206,7 +207,7 @@ impl Stage<'_> {
         }
     }
 
-    /// The current server sends what the words say.
+    /// Lets the current server send the packets of the words.
     fn answers(&mut self, rest: &str) {
         let mut bytes = Vec::new();
         let caps = self.setup.server;
@@ -225,7 +226,7 @@ impl Stage<'_> {
         }
     }
 
-    /// It may have been asked what it has not told, and what it inserted.
+    /// Answers queries for unreported changes, and for the insert id.
     fn tells_the_rest(&mut self) {
         loop {
             let said = self.said_to_server();
@@ -266,7 +267,7 @@ impl Stage<'_> {
         })
     }
 
-    /// What the current server has been sent, and that its numbers begin with 0.
+    /// Returns what the current server has received; its sequence numbers must begin with 0.
     fn said_to_server(&mut self) -> String {
         let number = self.server;
         let server = self.server(number);
@@ -351,7 +352,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Gives a client the current server; false: it is not idle.
+    /// Attaches the current server to a client; false: it is not idle.
     fn lease(&mut self, who: char, number: u8) -> bool {
         self.server(number);
         let server = self.servers.get_mut(&number).unwrap();
@@ -477,7 +478,7 @@ impl Client {
             return;
         }
         if matches!(self.reply, Some(ref reply) if !reply.is_done()) {
-            // It asks before it is answered; the answers are looked at in order.
+            // It sends before the reply to earlier commands; the replies are checked in order.
             self.file_seq = 0;
         }
         put_packet(out, &mut 0, &payload);
@@ -496,14 +497,14 @@ impl Client {
         }
     }
 
-    /// What it has been sent; the numbers of packets have to be without a gap.
+    /// Returns what it has received; the sequence numbers of packets must be without a gap.
     fn said(&mut self) -> String {
         let given = std::mem::take(&mut self.given);
         let mut said = Vec::new();
         let mut rest = &given[..];
         while let Some(header) = PacketHeader::parse(rest) {
             let payload = &rest[HEADER_BYTES..header.total()];
-            // What a server says unasked is numbered as if it were asked.
+            // Unsolicited packets of a server are numbered like a reply.
             if header.seq == 1 && self.reply.as_ref().is_some_and(CommandReplyState::is_done) {
                 self.reply =
                     Some(CommandReplyState::new(ReplyKind::Simple, self.session.capabilities));

@@ -1,5 +1,5 @@
-//! A client's login and our own way into servers, one against the other, with every way to cut the
-//! bytes between them.
+//! A client's login against the pooler's own dialer, with every way to split the bytes between
+//! them.
 
 use super::*;
 use crate::mysql::dial::{
@@ -16,7 +16,7 @@ struct Pair {
     credentials: MysqlCredentials,
 }
 
-/// What came of it.
+/// Outcome of a login.
 #[derive(Debug)]
 struct Met {
     shown: Option<MysqlDisclosedSecret>,
@@ -51,7 +51,7 @@ impl Pair {
         })
     }
 
-    /// Lets both talk, `chunk` bytes at a time, until both are done.
+    /// Lets both communicate, `chunk` bytes at a time, until both are done.
     fn meet(&self, verifier: Option<&Arc<MysqlVerifier>>, chunk: usize) -> Met {
         let mut login = MysqlLogin::new(self.policy, self.reached, nonce());
         let mut dial = self.dial();
@@ -122,7 +122,7 @@ impl Pair {
         panic!("they talk for ever: {met:?}");
     }
 
-    /// Answers OK to the two statements, and a question.
+    /// Answers OK to the two statements, and answers a query.
     fn serve(&self, at_server: &mut Vec<u8>, to_client: &mut Vec<u8>) {
         while let Some(header) = PacketHeader::parse(at_server)
             && header.total() <= at_server.len()
@@ -153,7 +153,7 @@ impl Pair {
     }
 }
 
-/// Gives a login all that came, which ends with a wish for TLS.
+/// Presents all input to a login, which ends with a request for TLS.
 fn shake_hands(login: &mut MysqlLogin, at_server: &mut Vec<u8>, to_client: &mut Vec<u8>) {
     let step = login.input(at_server, to_client);
     assert!(matches!(step.next, MysqlLoginNext::StartTls));
@@ -167,7 +167,7 @@ fn password() -> MysqlCredentials {
     MysqlCredentials::Password(PlainPassword::new("secret".to_owned()))
 }
 
-/// Checks every way to cut the bytes; a new verifier each time unless one is given.
+/// Checks every way to split the bytes; with a new verifier each time unless one is given.
 fn check(pair: &Pair, verifier: fn() -> Option<MysqlVerifier>, wanted: &str) {
     for chunk in [1, 2, 3, 5, 7, 33, 100, 1 << 16] {
         let verifier = verifier().map(Arc::new);
@@ -278,7 +278,7 @@ fn a_password_that_was_shown_once_needs_not_be_shown_again() {
     let by_key = Pair { assurance: ServerAssurance::Trusted, ..Pair::over_tcp(password()) };
     let first = by_key.meet(Some(&verifier), 1 << 16);
     assert!(matches!(first.shown, Some(MysqlDisclosedSecret::Password(_))), "{first:?}");
-    // Not even by one who trusts no key, or has none but what a proof gave away.
+    // Not even by a client that trusts no key, or has only the key that a proof disclosed.
     for credentials in [password(), MysqlCredentials::Sha2(Sha2Key::of("secret"))] {
         let met = Pair::over_tcp(credentials).meet(Some(&verifier), 1 << 16);
         assert!(matches!(met.shown, Some(MysqlDisclosedSecret::Sha2(_))), "{met:?}");

@@ -1,4 +1,4 @@
-//! What a real server tells of its settings, takes back, and forgets.
+//! Settings of a real server: which it reports, accepts again, and resets.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use wire::mysql::sql::{self, AssignedValue};
 use super::super::*;
 use crate::mysql::dial::TRACK;
 
-/// Has the server tell of every change that it has not told of.
+/// Makes the server report every change that it has not reported.
 const FLUSH: &str = "SET session_track_schema=1";
 
 fn connect(server: &MariaDb) -> MyClient {
@@ -26,20 +26,20 @@ fn start() -> MariaDb {
     server
 }
 
-/// The variables that an answer tells of.
+/// Returns the variables that an answer reports.
 fn told(answer: &MyAnswer) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let mut told = Vec::new();
     for change in changes(&answer.ok().changes) {
         if let TrackedChange::Variable { name, value } = change.unwrap() {
-            // Not all of them are spelt as they are listed.
+            // Some are spelled differently than in the list.
             told.push((text(name).to_ascii_lowercase(), text(value)));
         }
     }
     told
 }
 
-/// Whether an answer tells that the session changed.
+/// Returns whether an answer reports a change of the session's state.
 fn tells_state(answer: &MyAnswer) -> bool {
     changes(&answer.ok().changes).any(|change| matches!(change, Ok(TrackedChange::State(true))))
 }
@@ -54,7 +54,7 @@ fn reset(client: &mut MyClient) {
     client.simple(command::RESET_CONNECTION, &[]).unwrap().unwrap();
 }
 
-/// Variables that a session may set here, with their values; some are NULL.
+/// Returns variables that a session may set here, with their values; some are NULL.
 fn variables(client: &mut MyClient) -> Vec<(String, Option<String>)> {
     let names = "SELECT LOWER(variable_name) FROM information_schema.system_variables \
                  WHERE variable_scope IN ('SESSION', 'SESSION ONLY') AND read_only = 'NO' \
@@ -73,13 +73,13 @@ fn variables(client: &mut MyClient) -> Vec<(String, Option<String>)> {
 fn what_a_server_tells_of_a_variable_it_takes_back() {
     let server = start();
     let (mut one, mut other) = (connect(&server), connect(&server));
-    // These a session has, and may not set.
+    // Variables of a session that it may not set.
     let refused = ["max_allowed_packet", "max_user_connections", "net_buffer_length"];
     let (mut untold, mut tried) = (BTreeSet::new(), 0);
     for (name, value) in variables(&mut one) {
         let answer = one.query(&format!("SET SESSION {name} = @@SESSION.{name}")).unwrap();
         if answer.error().is_some() {
-            // Not all of what is listed can be set, and not all of it to what it is.
+            // Some variables cannot be set, or not to their current value.
             assert!(!is_replayable(&name) || value.is_none_or(|it| it.is_empty()), "{name}");
             continue;
         }
@@ -167,7 +167,7 @@ fn a_replayed_session_is_like_the_first_one() {
     }
 }
 
-/// What [`connect`] makes of a session.
+/// Returns the settings of a session from [`connect`].
 fn start_settings() -> MysqlSettings {
     let mut settings = MysqlSettings::default();
     settings.put_collation(45);
@@ -175,7 +175,7 @@ fn start_settings() -> MysqlSettings {
     settings
 }
 
-/// Runs a text, and takes note of what is told.
+/// Runs a text, and records the reports.
 fn run(client: &mut MyClient, settings: &mut MysqlSettings, text: &str) {
     let answer = client.run(text);
     let details = sql::details(text.as_bytes(), settings.mode());
@@ -194,7 +194,8 @@ fn run(client: &mut MyClient, settings: &mut MysqlSettings, text: &str) {
     }
 }
 
-/// What the trackers do not tell, or tell late: it has to be known by the text, or asked for.
+/// Changes that the trackers do not report, or report late: they must be derived from the text, or
+/// queried.
 #[test]
 fn what_a_server_does_not_tell() {
     let server = start();
@@ -208,7 +209,7 @@ fn what_a_server_does_not_tell() {
             .as_str(),
     );
     let mut client = connect(&server);
-    // A user variable is told of if `SET` sets it, in the text or in a function, and not else.
+    // A user variable is reported only if `SET` assigns it, in the text or in a function.
     assert!(tells_state(&client.run("SET @a = 1")));
     assert!(tells_state(&client.run("SELECT f()")));
     assert!(!tells_state(&client.run("SELECT @b := 1")));
@@ -225,26 +226,26 @@ fn what_a_server_does_not_tell() {
         let answer = client.run(silent);
         assert!(told(&answer).is_empty() && !tells_state(&answer), "{silent}");
     }
-    // What a statement changed before it failed is told with the next change of whoever it is.
+    // Changes of a statement before it failed are reported with the next change, whoever makes it.
     let variable = ("sort_buffer_size".to_owned(), "200704".to_owned());
     let _error = client.fail("CALL fails()");
     assert!(told(&client.run("DO 1")).is_empty());
     assert!(told(&client.run("SELECT 1")).is_empty());
     assert!(told(&client.run(FLUSH)).contains(&variable));
-    // A value that holds for one statement is told, and the former one with the next change.
+    // A value for one statement is reported, and the restored one with the next change.
     let for_one = told(&client.run("SET STATEMENT sort_buffer_size = 300000 FOR SELECT 1"));
     assert!(for_one.iter().any(|(name, value)| name == "sort_buffer_size" && *value == "300000"));
     assert!(told(&client.run("DO 1")).is_empty());
     assert!(told(&client.run(FLUSH)).contains(&variable));
-    // `DEFAULT` of a variable that has none is told as what it was.
+    // `DEFAULT` of a variable without a default is reported with the former value.
     client.run("SET timestamp = 5");
     let told_then = told(&client.run("SET timestamp = DEFAULT"));
     assert_eq!(told_then, [("timestamp".to_owned(), "5.000000".to_owned())]);
-    // The number of a row is told whoever chose it; `LAST_INSERT_ID` has none but the server's.
+    // The id of a row is reported even if it is explicit; `LAST_INSERT_ID` has only generated ones.
     assert_eq!(client.run("INSERT INTO t (b) VALUES (1)").ok().last_insert_id, 1);
     assert_eq!(client.run("INSERT INTO t (a, b) VALUES (50, 1)").ok().last_insert_id, 50);
     assert_eq!(client.value("SELECT LAST_INSERT_ID()"), "1");
-    // The server's own mode can be asked for by setting it.
+    // The server's own mode can be queried by setting it.
     let own = told(&client.run("SET sql_mode = @@sql_mode"));
     assert_eq!(own[0].0, "sql_mode");
 }
@@ -272,7 +273,7 @@ fn what_a_reset_brings_back() {
         other.run("DO RELEASE_ALL_LOCKS()");
         let _ended = other.query("BACKUP STAGE END").unwrap();
     }
-    // Everything else of a session.
+    // All other state of a session.
     let statement = client.prepare("SELECT 1").unwrap();
     for text in [
         "SET @u = 1",
@@ -315,7 +316,7 @@ fn what_a_reset_brings_back() {
     assert_eq!(client.fail("HANDLER h READ FIRST").code, 1109);
     let executed = client.execute(&statement, &[]).unwrap();
     assert_eq!(executed.error().unwrap().code, 1243);
-    // It has to be asked anew to tell, and these it keeps.
+    // Trackers have to be enabled again, and the session keeps the following state.
     assert!(told(&client.run("SET sort_buffer_size = 200704")).is_empty());
     assert_eq!(client.value("SELECT DATABASE()"), "other");
     assert_eq!(client.value("SELECT CURRENT_ROLE()"), "r");
@@ -333,7 +334,7 @@ fn a_reset_ends_what_a_transaction_is_to_be() {
     client.run("INSERT INTO t VALUES (2)");
     reset(&mut client);
     assert_eq!(client.value("SELECT COUNT(*) FROM t"), "1");
-    // One that was prepared is there for whoever ends it.
+    // A prepared transaction can be ended by any session.
     for text in ["XA START 'y'", "INSERT INTO t VALUES (3)", "XA END 'y'", "XA PREPARE 'y'"] {
         client.run(text);
     }

@@ -1,4 +1,4 @@
-//! Random sessions beside a naive model of the server: what is given to the next client is clean.
+//! Random sessions against a naive model of the server: the next client gets a clean connection.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use wire::pg::sql::{PgSettingChange, analyse};
 use super::super::{DepartureCleanup, LessonTable, ReleaseVerdict, SessionDirt, VerifyPolicy};
 use crate::pg::probe::{ProbeFindings, ProbeTopics};
 
-/// What a client may do.
+/// A step of a client.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Begin,
@@ -40,7 +40,7 @@ enum Step {
     DiscardAll,
 }
 
-/// What is in a session and takes part in transactions.
+/// Transactional state of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
     settings: BTreeMap<String, String>,
@@ -59,12 +59,12 @@ struct Server {
     began: Option<State>,
     saved: Option<State>,
     failed: bool,
-    /// These two take no part in transactions.
+    /// These two are not transactional.
     locks: bool,
     prepared: bool,
 }
 
-/// What the server answers to one text.
+/// The server's answer to one text.
 struct Answer {
     text: String,
     /// `None` is an error.
@@ -161,7 +161,7 @@ impl Server {
         Some("OK")
     }
 
-    /// What the probe's answer is.
+    /// Returns the answer to a probe.
     fn found(&self, topics: ProbeTopics, names: &[String]) -> ProbeFindings {
         let state = &self.state;
         let asked = |topic: ProbeTopics| topics.contains(topic);
@@ -273,7 +273,7 @@ fn chunk() -> impl Strategy<Value = Vec<Step>> {
     prop_oneof![2 => step().prop_map(|it| vec![it]), 1 => transaction]
 }
 
-/// The server and the tracker beside each other.
+/// The server and the tracker under test.
 #[derive(Debug, Default)]
 struct Pair {
     server: Server,
@@ -343,7 +343,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Nothing is left that could pin for a reason that has ended.
+    /// Checks that no pin is left whose reason has ended.
     fn unpins(&mut self) -> Result<(), TestCaseError> {
         for step in [
             Step::Rollback,

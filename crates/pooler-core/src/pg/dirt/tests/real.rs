@@ -1,4 +1,5 @@
-//! What texts really leave in the session of a server, seen by other questions than the probe's.
+//! The actual state that texts leave in the session of a server, determined by other queries than
+//! the probe's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use super::super::{
 };
 use crate::pg::probe::{ProbeQueries, ProbeReader};
 
-/// Functions, triggers and views that leave something without a word of it in the text.
+/// Functions, triggers and views that leave state which the calling text does not show.
 const OBJECTS: &str = "
     CREATE ROLE other;
     CREATE TABLE plain (a int);
@@ -45,11 +46,11 @@ const OBJECTS: &str = "
     CREATE OPERATOR #+# (LEFTARG = int, RIGHTARG = text, FUNCTION = plus);
 ";
 
-/// What a session has, of the kinds that a pooler has to care about.
+/// Relevant state of a session.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 struct Truth {
     settings: BTreeMap<String, String>,
-    /// `app.a`, which nobody sees who does not name it.
+    /// `app.a`, which is shown only by name.
     app: String,
     kinds: BTreeSet<&'static str>,
 }
@@ -66,7 +67,7 @@ const KINDS: [(&str, &str); 6] = [
     ("listen", "SELECT count(*) FROM pg_listening_channels()"),
 ];
 
-/// Asks in a transaction that is rolled back, with a search path of its own.
+/// Queries the state in a transaction that is rolled back, with a search path of its own.
 fn truth(client: &mut PgClient) -> Truth {
     client.run("BEGIN; SET LOCAL search_path = pg_catalog");
     let sql = "SELECT name, setting FROM pg_settings WHERE source = 'session' \
@@ -91,7 +92,7 @@ fn connect(server: &Postgres, user: &str, database: &str) -> PgClient {
     PgClient::login(&server.address(), &parameters, "").unwrap()
 }
 
-/// A connection that is watched as a pooler would.
+/// A connection that is tracked like in a pooler.
 struct Watched {
     client: PgClient,
     dirt: SessionDirt,
@@ -109,7 +110,7 @@ impl Watched {
         }
     }
 
-    /// Runs one text and tells what came back. Errors are part of it.
+    /// Runs one text and records the reply. Errors are allowed.
     fn text(&mut self, text: &str) {
         let answer = self.client.query(text).unwrap();
         let own = self.known.contains_key("search_path");
@@ -143,7 +144,7 @@ impl Watched {
         }
     }
 
-    /// Asks what the verdict wants asked.
+    /// Runs the probe that the verdict requests.
     fn settle(&mut self) -> ReleaseVerdict {
         let verdict = self.dirt.verdict();
         let ReleaseVerdict::Probe(questions) = verdict else {
@@ -166,7 +167,7 @@ impl Watched {
         self.dirt.verdict()
     }
 
-    /// Compares what is believed with what is so.
+    /// Compares the tracked state with the actual one.
     fn check(&mut self, texts: &[&str]) {
         let pins = match self.settle() {
             ReleaseVerdict::Clean => PinReasons::default(),
@@ -186,7 +187,7 @@ impl Watched {
         }
     }
 
-    /// What a client finds that comes after this one.
+    /// Checks the state that the next client finds.
     fn check_next(&mut self, texts: &[&str]) {
         match self.dirt.leave() {
             DepartureCleanup::Nothing => {}
@@ -201,7 +202,7 @@ impl Watched {
             self.client.run("RESET ALL");
             self.dirt.settings_reset();
         }
-        // The pooler takes back what it knows of.
+        // The pooler resets the settings that it knows of.
         for name in std::mem::take(&mut self.known).into_keys() {
             self.client.run(&format!("RESET {name}"));
         }
@@ -210,7 +211,7 @@ impl Watched {
     }
 }
 
-/// Each row is run on a connection of its own. Some fail on purpose.
+/// Each row runs on a connection of its own. Some fail on purpose.
 const LEFT: &[&[&str]] = &[
     &["SET work_mem = '2MB'"],
     &["SET SESSION DateStyle = 'SQL', DMY"],
@@ -317,7 +318,7 @@ const LEFT: &[&[&str]] = &[
     &["SET standard_conforming_strings = off", "SELECT 'a\\'' , set_config('app.a','x',false) --'"],
 ];
 
-/// Texts that leave nothing, and are to be believed without a question.
+/// Texts that leave no state, and must be trusted without a probe.
 const CLEAN: &[&[&str]] = &[
     &["SELECT 1"],
     &["SELECT * FROM plain WHERE a IN (1, 2) FOR UPDATE"],

@@ -50,7 +50,7 @@ fn a_sync_within_a_copy_counts_once() {
          a: free
          s: idle",
     );
-    // The copy fails before the server reads anything: it is still to answer the Sync.
+    // The copy fails before the server reads anything: it will still answer the Sync.
     check(
         "a> P[|COPY v FROM STDIN] B[|] E[] S
          s> 1 2 G E[ERROR|42809|a view]

@@ -1,12 +1,12 @@
-//! Resets: what a client started with is what it goes back to, wherever it stands in a transaction.
+//! Resets: a client's settings are reset to its start values, at any point of a transaction.
 
 use super::stage::{Setup, play};
 
-/// Block of code that gives the search path letter by letter; `SET` would spell it anew.
+/// Block of code that sets the search path to its exact value; `SET` would change its spelling.
 const PATH: &str =
     "DO 'BEGIN PERFORM pg_catalog.set_config(''search_path'',''x,\"Y z\"'',false); END'";
 
-/// Setup of a client that started with a name and a search path.
+/// Returns the setup of a client that started with a name and a search path.
 fn started() -> Setup {
     Setup {
         settings: &[('a', "application_name", "mine"), ('a', "search_path", "x,\"Y z\"")],
@@ -14,7 +14,7 @@ fn started() -> Setup {
     }
 }
 
-/// A text within a transaction is sent as `expected`, and the client is told `told`.
+/// Checks that a text within a transaction is sent as `expected`, and the client receives `told`.
 fn check_text(text: &str, expected: &str, answers: &str, told: &str) {
     play(
         &started(),
@@ -149,7 +149,7 @@ fn what_code_has_reset_is_what_the_client_started_with() {
          a> Q[SELECT 1]
          s< Q[BEGIN;SET work_mem TO '5MB';COMMIT] Q[SELECT 1]",
     );
-    // What comes before the answer waits for it.
+    // Requests before the answer wait for it.
     play(
         &setup,
         "a> Q[SELECT resets()]

@@ -1,10 +1,10 @@
-//! What a client may try in order to read, or to change, what is another one's.
+//! Attempts of a client to read or change another client's state.
 
 use super::check;
 
 #[test]
 fn values_of_sequences_are_hidden_behind_other_requests_too() {
-    // Sent at once: what comes first is answered first.
+    // Sent at once: the replies are in order.
     check(
         "a> Q[SELECT nextval('s')]
          s> C[SELECT 1] ZI
@@ -20,7 +20,7 @@ fn values_of_sequences_are_hidden_behind_other_requests_too() {
          b> Q[BEGIN] Q[SELECT lastval()]
          s< Q[SELECT nextval('s')] Q[DISCARD SEQUENCES] Q[BEGIN] Q[SELECT lastval()]",
     );
-    // Not the first time that it has this connection.
+    // Not at its first use of this connection.
     check(
         "a> Q[SELECT nextval('s')]
          s> C[SELECT 1] ZI
@@ -47,8 +47,8 @@ fn values_of_sequences_are_hidden_behind_other_requests_too() {
     );
 }
 
-/// Client a changes settings in a way that is not known before the answer comes, and prepares a
-/// statement behind it: what b prepares must be another one.
+/// Client a changes settings in a way that is unknown before the reply arrives, and prepares a
+/// statement after it: the statement that b prepares must be another one.
 fn check_not_shared(settings: &str) {
     let one = "P[y|SELECT '01/02/2020'::date] S";
     check(&format!(

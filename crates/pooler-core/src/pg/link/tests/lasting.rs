@@ -1,4 +1,4 @@
-//! State that ends with its server connection only.
+//! State that ends only with its server connection.
 
 use super::check;
 use super::stage::{Setup, play};
@@ -21,7 +21,7 @@ fn a_connection_of_dblink_keeps_its_server_connection_and_ends_with_it() {
              a gone: close"
         ));
     }
-    // It is no part of the transaction.
+    // It is not transactional.
     check(
         "a> Q[BEGIN]
          s> C[BEGIN] ZT
@@ -59,7 +59,7 @@ fn a_connection_of_dblink_that_code_opened_is_found() {
          a: free
          s: idle",
     );
-    // The answer was lost to a cancellation that was meant for something else.
+    // The answer was lost to a cancel request with another target.
     play(
         &asking(),
         "a> Q[SELECT f()]
@@ -69,7 +69,7 @@ fn a_connection_of_dblink_that_code_opened_is_found() {
          s> R[d|16500|-] C[SELECT 1] ZI V[-] ZI
          a: free",
     );
-    // Nobody knows.
+    // It stays unknown.
     play(
         &asking(),
         "a> Q[SELECT f()]
@@ -116,7 +116,7 @@ fn a_copy_that_begins_after_its_client_left_ends_at_once() {
          s> E[ERROR|57014|COPY from stdin failed] ZI
          s: idle",
     );
-    // Within a batch there is no telling which request would be one.
+    // Within a batch it is unknown which message would be a request.
     check(
         "a> P[|COPY t FROM STDIN] B[|] E[] S
          a gone: close",

@@ -1,9 +1,9 @@
-//! Many clients on few servers see what each would see on a server of its own.
+//! Many clients on few servers receive what each would receive from a server of its own.
 //!
-//! Clients send random requests, pipelined and cut anywhere, and some leave in the middle; servers
-//! are as simple as a server can be, and their replies arrive late and in pieces. Each row tells
-//! the text that ran and the settings it ran under, both with a number of its client, so that a
-//! statement or a setting of somebody else shows.
+//! Clients send random requests, pipelined and split anywhere, and some leave in the middle;
+//! servers are minimal, and their replies arrive late and in pieces. Each row contains the text
+//! that ran and its settings, both with the number of its client, so that foreign statements and
+//! settings are detected.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::pg::server::{PgServerSession, PgServerSetup};
 use crate::pg::settings::{PgSettings, ReportedParameters};
 use crate::pg::statements::HashKey;
 
-/// A stream of choices.
+/// A stream of random choices.
 struct Choices(u64);
 
 impl Choices {
@@ -46,7 +46,7 @@ struct Sim {
     named: HashMap<Vec<u8>, String>,
     portal: Option<String>,
     settings: BTreeMap<String, String>,
-    /// The settings to come back to if the transaction fails.
+    /// The settings to restore if the transaction fails.
     before: Option<BTreeMap<String, String>>,
     status: TransactionStatus,
     skipping: bool,
@@ -55,7 +55,7 @@ struct Sim {
 type Outcome = Result<(), &'static str>;
 
 impl Sim {
-    /// Reads what has come and answers it.
+    /// Reads the available input and answers it.
     fn run(&mut self, out: &mut Vec<u8>) {
         let inbox = std::mem::take(&mut self.inbox);
         let mut rest = inbox.as_slice();
@@ -145,7 +145,7 @@ impl Sim {
         let (name, rest) = split_string(body).unwrap();
         let text = String::from_utf8(split_string(rest).unwrap().0.to_vec()).unwrap();
         if name.is_empty() {
-            // The one before is dropped, whatever comes.
+            // The former one is dropped in any case.
             self.named.remove(name);
         }
         if self.is_refused(&text) {
@@ -187,7 +187,7 @@ impl Sim {
         Ok(())
     }
 
-    /// The answer to a relay's question about what was left behind.
+    /// Returns the answer to a relay's probe.
     fn answer(&self, text: &str, out: &mut Vec<u8>) {
         if text.contains("'s', name") {
             for (name, value) in &self.settings {
@@ -210,7 +210,7 @@ impl Sim {
         let tag = match text {
             "BEGIN" => {
                 self.status = TransactionStatus::InTransaction;
-                // What came before in the same batch becomes part of the transaction.
+                // Earlier requests of the same batch become part of the transaction.
                 self.before.get_or_insert_with(|| self.settings.clone());
                 "BEGIN"
             }
@@ -267,10 +267,10 @@ impl Sim {
     }
 }
 
-/// One client: what it has sent and been given, and the server of its own that it does not have.
+/// One client: its input and output, and a reference server of its own.
 struct Client {
     session: PgClientSession,
-    /// What it has not sent yet.
+    /// Requests that it has not sent yet.
     script: VecDeque<u8>,
     pending: Vec<u8>,
     given: Vec<u8>,
@@ -282,7 +282,7 @@ struct Client {
 struct Server {
     session: PgServerSession,
     sim: Sim,
-    /// What it has said and has not arrived yet.
+    /// Bytes that it has sent and that have not arrived yet.
     coming: VecDeque<u8>,
     pending: Vec<u8>,
     client: Option<usize>,
@@ -340,7 +340,7 @@ fn random_script(choices: &mut Choices, who: usize) -> Vec<u8> {
         }
         f::sync(&mut out);
     }
-    // Nothing stays open.
+    // No transaction stays open.
     f::query(&mut out, "ROLLBACK");
     out
 }
@@ -393,7 +393,7 @@ impl World {
         }));
     }
 
-    /// Lets a client's bytes be dealt with.
+    /// Processes a client's input.
     fn run(&mut self, who: usize) {
         loop {
             let Some(client) = &mut self.clients[who] else { return };
@@ -474,12 +474,12 @@ impl World {
         let mut nobody = Vec::new();
         let out = &mut LinkOutputs { to_client: &mut nobody, to_server: &mut server.sim.inbox };
         if client_gone(&client.session, &mut server.session, out) == DepartureAction::Close {
-            // Half a message was sent: nobody can go on with that.
+            // A message was partly sent: the connection cannot be used any more.
             *server = World::new(0).servers.remove(0);
         }
     }
 
-    /// Whether a client was given what a server of its own would have given it.
+    /// Checks that a client received what a server of its own would have sent.
     fn check(&self, who: usize) {
         let Some(client) = &self.clients[who] else { return };
         let (given, wanted) = (show(&client.given), show(&client.wanted));
@@ -487,9 +487,9 @@ impl World {
     }
 }
 
-/// Messages as text. Of a batch that fails within a failed transaction it is not compared how far
-/// it came and which error it met: a server refuses almost everything then, a relay that knows
-/// better may say why.
+/// Returns messages as text. For a batch that fails within a failed transaction, its progress and
+/// its error are not compared: a server then refuses almost everything, and a relay may report the
+/// actual reason.
 fn show(bytes: &[u8]) -> Vec<String> {
     let mut shown = Vec::new();
     let mut batch = Vec::new();
@@ -514,7 +514,7 @@ fn show(bytes: &[u8]) -> Vec<String> {
     shown
 }
 
-/// What a client sends, for people.
+/// Returns a client's requests in readable form.
 fn sent(bytes: &[u8]) -> String {
     let mut shown = String::new();
     let mut rest = bytes;

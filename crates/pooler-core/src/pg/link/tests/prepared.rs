@@ -1,5 +1,5 @@
-//! Prepared statements: shared between clients, prepared anew where they are missing, closed out of
-//! use.
+//! Prepared statements: shared between clients, prepared again where they are missing, closed when
+//! unused.
 
 use super::super::LinkLimits;
 use super::check;
@@ -252,7 +252,7 @@ fn a_plan_that_does_not_fit_any_more_is_made_anew() {
          a: free"
             .replace("STALE", stale),
     );
-    // Who does not ask for the columns gets the error, and then a new plan.
+    // A client that does not request the columns gets the error, and then a new plan.
     check(
         &"a> P[s|SELECT * FROM t] S
          s> 1 ZI
@@ -268,7 +268,7 @@ fn a_plan_that_does_not_fit_any_more_is_made_anew() {
          a< 2 C[SELECT 0] ZI"
             .replace("STALE", stale),
     );
-    // Nothing is done twice.
+    // Nothing is executed twice.
     check(
         &"a> P[s|SELECT * FROM t] P[w|INSERT INTO t] S
          s> 1 1 ZI
@@ -279,7 +279,7 @@ fn a_plan_that_does_not_fit_any_more_is_made_anew() {
          a: free"
             .replace("STALE", stale),
     );
-    // Within a transaction it is an error as it is without a pooler.
+    // Within a transaction it is an error, as without a pooler.
     check(
         &"a> P[s|SELECT * FROM t] S Q[BEGIN]
          s> 1 ZI C[BEGIN] ZT

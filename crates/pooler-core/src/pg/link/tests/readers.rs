@@ -1,4 +1,4 @@
-//! Clients that may only read: what they are refused, and what has to wait.
+//! Read-only clients: refused requests, and requests that have to wait.
 
 use super::stage::{Setup, play};
 
@@ -27,7 +27,7 @@ fn a_tenant_that_may_only_read_cannot_ask_for_more() {
          s> E[ERROR|26000|no such statement] ZI
          a: free",
     );
-    // What a function may have allowed the next transaction is looked into before there is one.
+    // Whether a function allowed the next transaction to write is checked before that begins.
     play(
         &setup,
         "a> Q[BEGIN]

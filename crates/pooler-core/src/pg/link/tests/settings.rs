@@ -1,4 +1,4 @@
-//! Settings: they follow their client, and reach nobody else.
+//! Settings: they follow their client, and reach no other client.
 
 use super::check;
 use super::stage::{Setup, play};

@@ -1,14 +1,14 @@
-//! A stage for scenarios: clients and servers that say what a script tells them.
+//! A stage for scenarios: clients and servers that follow a script.
 //!
-//! A script is lines. `a> Q[SELECT 1]`: client a sends this. `s< …`: the server has been sent
-//! exactly this since it was asked last. `s> …`: the server sends. `a< …`: client a has been sent
-//! exactly this. `a: free`, `a: held`, `a: closed`, `s: idle`, `s: busy`, `s: broken`: so it stands
-//! now. `Q[?]` is a question about what was left behind, and `R[a|-|-]` a row of its
-//! answer. `server 2`: who needs one from now on gets that server. `a gone: cancel`: the client
-//! leaves, and this is what has to happen.
+//! A script consists of lines. `a> Q[SELECT 1]`: client a sends this. `s< …`: the server has
+//! received exactly this since the last check. `s> …`: the server sends this. `a< …`: client a has
+//! received exactly this. `a: free`, `a: held`, `a: closed`, `s: idle`, `s: busy`, `s: broken`:
+//! checks of the state. `Q[?]` is a probe of the state that was left behind, and `R[a|-|-]` a row
+//! of its answer. `server 2`: clients that need a server from now on get this one. `a gone:
+//! cancel`: the client leaves, and this action is expected.
 //!
-//! A message is its tag and, in brackets, its parts. Names of ours appear as `#1`, `#2`, … in the
-//! order in which they were seen first.
+//! A message is its tag and, in brackets, its parts. The pooler's own names appear as `#1`, `#2`, …
+//! in the order of their first occurrence.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ pub(super) struct Setup {
     pub(super) verify: VerifyMode,
     pub(super) read_only: bool,
     pub(super) limits: LinkLimits,
-    /// Settings that a client starts with, by its letter.
+    /// Start settings of clients, by their letters.
     pub(super) settings: &'static [(char, &'static str, &'static str)],
     pub(super) forced: &'static [(&'static str, &'static str)],
-    /// Settings that servers are started with.
+    /// Start settings of servers.
     pub(super) startup: &'static [(&'static str, &'static str)],
     /// Parameters that servers report.
     pub(super) reported: &'static [(&'static str, &'static str)],
@@ -77,15 +77,15 @@ struct Stage<'a> {
     clients: HashMap<char, Client>,
     servers: HashMap<u8, Server>,
     server: u8,
-    /// Names of ours, in the order in which they were seen.
+    /// The pooler's own names, in the order of their first occurrence.
     names: Vec<String>,
-    /// Channels that the listener was asked to hear.
+    /// Channels to which the listener was asked to subscribe.
     heard: Vec<String>,
-    /// Bytes that arrive at once.
+    /// Bytes per read.
     chunk: usize,
 }
 
-/// Plays a script with the bytes cut in several ways.
+/// Plays a script, with the bytes split in several ways.
 pub(super) fn play(setup: &Setup, script: &str) {
     for chunk in [usize::MAX, 1, 2, 3, 7] {
         let mut stage = Stage {
@@ -211,7 +211,7 @@ impl Stage<'_> {
         })
     }
 
-    /// Lets a client's bytes be dealt with, as the relay does it.
+    /// Processes a client's input, like the relay.
     fn run(&mut self, who: char) {
         loop {
             self.server();
@@ -388,14 +388,14 @@ fn backend(tag: &str, parts: &[&str]) -> (u8, Vec<u8>) {
         "ZI" | "ZT" | "ZE" => (b'Z', vec![tag.as_bytes()[1]]),
         "E" | "N" => (tag.as_bytes()[0], fields(parts)),
         "R" => (b'D', row(parts)),
-        // What a function that was called has answered, or nothing.
+        // The result of a function call, or none.
         "V" if parts == ["-"] => (b'V', vec![0xff; 4]),
         "A" => (b'A', [vec![0, 0, 0, 1], strings(parts)].concat()),
         _ => (tag.as_bytes()[0], parts.concat().into_bytes()),
     }
 }
 
-/// A row as it is on the wire; `-` is a column without a value.
+/// Returns a row in wire format; `-` is a column without a value.
 fn row(parts: &[&str]) -> Vec<u8> {
     let mut body = u16::try_from(parts.len()).unwrap().to_be_bytes().to_vec();
     for part in parts {
@@ -437,12 +437,12 @@ fn show_strings(tag: &str, body: &[u8], count: usize) -> String {
 fn show_frontend(tag: u8, body: &[u8]) -> String {
     let letter = char::from(tag).to_string();
     match tag {
-        // A question of ours about what was left behind.
+        // The pooler's probe of the state that was left behind.
         b'Q' if body.starts_with(b"SELECT '") => "Q[?]".to_owned(),
         b'Q' | b'E' => show_strings(&letter, body, 1),
         b'P' | b'B' => show_strings(&letter, body, 2),
         b'f' => letter,
-        // A call of ours, which has no arguments.
+        // A function call of the pooler, which has no arguments.
         b'F' if body.len() == 10 && body.ends_with(&[0; 6]) => {
             format!("F[{}]", u32::from_be_bytes(*body.first_chunk().unwrap()))
         }

@@ -1,4 +1,4 @@
-//! What is read of variables, names, questions, and what is put in their place.
+//! Variables, names and queries in texts, and rewritten texts.
 
 use super::*;
 

@@ -1,11 +1,11 @@
-//! Prohibited parts of texts of MariaDB, for readers and sandboxes.
+//! Prohibited parts of MariaDB texts, for read-only clients and sandboxes.
 
 use super::*;
 
 fn prohibitions(text: &str) -> TextProhibitions {
     let found = effects_and_prohibitions(text.as_bytes(), PLAIN).1;
     for dressed in [format!("/* ' */ # \" \n{text}"), format!("/*!50000 {text} */")] {
-        // A comment within a comment ends it, and a statement that ends within one is not read.
+        // A comment within a comment ends it, and a statement that ends within one is not parsed.
         if !text.contains("*/") && !text.contains(';') {
             let again = effects_and_prohibitions(dressed.as_bytes(), PLAIN).1;
             assert_eq!(again, found, "{dressed}");

@@ -1,4 +1,4 @@
-//! Texts of parts that are likely to make trouble together.
+//! Texts of parts that are likely to interact badly.
 
 use proptest::prelude::*;
 
@@ -129,7 +129,7 @@ proptest! {
         let mut out = Vec::new();
         if rewrite_connection_id(&text, mode, 7, &mut out) {
             prop_assert!(found.contains(MysqlEffects::CONNECTION_ID));
-            // One that is stored stays, and so does what is set.
+            // A stored text is not rewritten, and neither is an assignment.
             let again = effects(&out, mode);
             let kept = MysqlEffects::DDL | MysqlEffects::SET_FIXED | MysqlEffects::UNPARSED;
             prop_assert!(again.intersects(kept) || !again.contains(MysqlEffects::CONNECTION_ID));
@@ -138,7 +138,7 @@ proptest! {
         }
     }
 
-    /// What stands behind a whole text hides nothing of it, nor does what stands before.
+    /// The text after or before a complete text hides no effects of it.
     #[test]
     fn two_texts_do_what_each_does(one in text(), other in text(), mode in mode()) {
         let (first, second) = (effects(&one, mode), effects(&other, mode));

@@ -1,4 +1,4 @@
-//! Prohibited parts of texts of PostgreSQL, for readers and sandboxes.
+//! Prohibited parts of PostgreSQL texts, for read-only clients and sandboxes.
 
 use super::super::analyse;
 use super::*;

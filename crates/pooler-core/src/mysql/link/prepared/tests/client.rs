@@ -1,4 +1,4 @@
-//! A client that prepares and executes, and knows what it must be answered.
+//! A client that prepares and executes statements, and knows the expected replies.
 
 use std::collections::BTreeMap;
 
@@ -34,18 +34,19 @@ struct Open {
     schema: &'static str,
     types: Option<Vec<u8>>,
     long: BTreeMap<u16, Vec<u8>>,
-    /// Rows to come.
+    /// Rows that are left to fetch.
     cursor: u32,
-    /// Long data was sent for a parameter that there is not.
+    /// True if long data was sent for a parameter that does not exist.
     spoilt: bool,
 }
 
-/// What is due.
+/// An outstanding reply.
 #[derive(Debug)]
 enum Due {
     Ok,
     Prepared(&'static str),
-    /// The execution of a statement, its values without long data, and whether with a cursor.
+    /// The execution of a statement, its values without long data, and whether a cursor was
+    /// requested.
     Ran {
         number: u32,
         values: Vec<u8>,
@@ -99,7 +100,7 @@ impl Person {
         matches!(self.due, Some(Due::Ran { .. }))
     }
 
-    /// Its next command, as bytes.
+    /// Returns the bytes of its next command.
     pub(super) fn acts(&mut self, dice: &mut Dice) -> Vec<u8> {
         let mut out = Vec::new();
         match dice.below(12) {
@@ -151,7 +152,7 @@ impl Person {
         }
     }
 
-    /// A number that it was never given.
+    /// Sends a number that it was never given.
     fn stranger(&mut self, dice: &mut Dice, out: &mut Vec<u8>) {
         let commands = [Command::StmtExecute, Command::StmtFetch, Command::StmtReset];
         let command = commands[dice.below(3)];
@@ -220,7 +221,7 @@ impl Person {
             let types = [kind, 0].repeat(count);
             if tells {
                 body.extend(&types);
-                // A statement in error does not look at them.
+                // A statement in error ignores them.
                 if !open.spoilt {
                     open.types = Some(types);
                 }
@@ -240,7 +241,7 @@ impl Person {
         self.send(Command::StmtExecute, &body, Some(due), out);
     }
 
-    /// Bytes that it is given.
+    /// Processes received bytes.
     pub(super) fn hears(&mut self, bytes: &[u8]) {
         self.input.extend(bytes);
         while let Some(header) = PacketHeader::parse(&self.input) {
@@ -308,8 +309,8 @@ impl Person {
                 open.cursor = if cursor && is_select { CURSOR_ROWS } else { 0 };
                 if let Some(code) = error {
                     open.cursor = 0;
-                    // It is not prepared anew behind its client's back where it would mean
-                    // something else: the next execution does that.
+                    // It is not prepared again transparently where its meaning would change: the
+                    // next execution does that.
                     let elsewhere = open.schema != self.schema && matches!(code, 1243 | 1615);
                     let fails = code == 1062 && open.text.contains("fails");
                     assert!(elsewhere || fails, "{code}");

@@ -1,4 +1,4 @@
-//! A server that knows prepared statements and little else.
+//! A minimal server for prepared statements.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use wire::mysql::packet::{self, ColumnKind, OkPacket, ResultColumn, put_result};
 
 use super::{Dice, MODERN};
 
-/// Rows that a cursor has.
+/// Rows of a cursor.
 pub(super) const CURSOR_ROWS: u32 = 3;
 
 #[derive(Debug, Default)]
@@ -27,11 +27,11 @@ pub(super) struct Model {
     last: u32,
     in_transaction: bool,
     schema: String,
-    /// The last execution was refused for no reason of the client's.
+    /// True if the last execution was refused without a mistake of the client.
     refused: bool,
 }
 
-/// How many parameters a text has: its question marks.
+/// Returns the number of parameters of a text: its question marks.
 pub(super) fn params(text: &str) -> usize {
     text.matches('?').count()
 }
@@ -45,7 +45,7 @@ impl Model {
         self.statements.len()
     }
 
-    /// Reads the commands that have come whole, and answers them.
+    /// Reads complete commands, and answers them.
     pub(super) fn reads(&mut self, input: &mut Vec<u8>, out: &mut Vec<u8>, dice: &mut Dice) {
         while let Some(header) = PacketHeader::parse(input) {
             if input.len() < header.total() {
@@ -212,7 +212,7 @@ impl Model {
     }
 }
 
-/// What an execution says that it ran.
+/// Returns the answer of an execution, which contains what it ran.
 pub(super) fn ran(
     text: &str,
     types: &[u8],
