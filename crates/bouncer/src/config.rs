@@ -94,13 +94,13 @@ pub struct BouncerConfig {
     pub rules: UserRuleSet,
 }
 
-/// One address or several.
+/// Listening addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected `host:port` or a list of them")]
 pub enum ListenAddresses {
     /// Separated by commas; empty for none.
     One(String),
-    /// One address each.
+    /// List with a single address per entry.
     Several(Vec<String>),
 }
 

@@ -58,8 +58,8 @@ impl<V> PreparedSecrets<V> {
     /// Returns the stored value, or makes one without holding the lock. If two threads make one at
     /// a time, both get the one that was stored first.
     ///
+    /// # Errors
     /// Errors of `make`.
-    /// Those of `make`.
     pub(crate) fn get_or_make<E>(
         &self,
         key: [u8; 32],

@@ -238,6 +238,7 @@ impl Relay {
 
     /// Starts the relay as the successor of a former process.
     ///
+    /// # Errors
     /// As for [`Relay::start`], or if the former process cannot be followed.
     pub fn start_after(
         config: RelayConfig,

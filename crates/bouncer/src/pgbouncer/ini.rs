@@ -26,7 +26,7 @@ pub struct ParsedIni {
     pub peers: Vec<IniEntry>,
 }
 
-/// One entry of a section.
+/// Entry of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IniEntry {
     /// File and line, for messages: `pgbouncer.ini:12`.

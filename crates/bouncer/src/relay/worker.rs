@@ -4,7 +4,6 @@
 //! each tenant in turn: a read from one side, the link's decision, a write to the other. Nothing in
 //! it blocks. Follow-up work of an event, such as serving a waiting client with a returned server
 //! connection, is queued and done before the thread sleeps again; so nothing recurses.
-//! waits, is put on a list and done before the thread sleeps again; so nothing recurses.
 
 mod clients;
 mod handover;

@@ -10,7 +10,7 @@
 //! client ◄─ from_server ◄─ server        Released  ─► the server connection is the pool's again
 //! ```
 //!
-//! Invariants
+//! # Invariants
 //! - The protocol is half duplex, and so is the link: while a reply is outstanding, nothing of the
 //!   client's next command is processed.
 //! - A server connection is released only at the end of the last result of a reply, outside of a

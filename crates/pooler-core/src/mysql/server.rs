@@ -111,7 +111,7 @@ pub struct MysqlServerSetup {
     pub capabilities: CapabilityFlags,
     /// Status at the end of the login.
     pub status: StatusFlags,
-    /// Its current schema.
+    /// Current schema.
     pub database: Option<Box<str>>,
     /// Settings from its login.
     pub settings: Arc<MysqlSettings>,

@@ -10,7 +10,7 @@
 //! client ◄─ from_server ◄─ server        Released  ─► the server connection is the pool's again
 //! ```
 //!
-//! Invariants
+//! # Invariants
 //! - A client without a server connection is between transactions and awaits no reply.
 //! - A server connection is released only if every reply has arrived, its transaction has ended, no
 //!   request waits for a `Sync`, and no message is partly sent.

@@ -117,8 +117,8 @@ impl LoginEntropy {
 pub struct RouteAuth {
     /// The proof.
     pub proof: PgProof,
-    /// Whether replication connections are possible: only if the client gets a server connection of
-    /// its own.
+    /// Rule on replication connections, which are possible only if the client gets a server
+    /// connection of its own.
     pub replication: ReplicationPolicy,
 }
 

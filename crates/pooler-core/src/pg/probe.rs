@@ -9,7 +9,6 @@
 //! the server writes all of them; advisory locks 60, temporary objects 30, prepared statements 15,
 //! cursors 10, channels and role negligible; all except the settings together 140. So a probe
 //! queries only state that may have changed, and settings by name if the name is known.
-//! question asks only what may have changed, and settings by name where the name is known.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -71,8 +71,8 @@ pub struct VariableAssignment {
     /// True if it is assigned as `@@name` without a scope, which `MariaDB`'s trackers do not
     /// report.
     pub is_untold: bool,
-    /// Name in lower case: letters, digits and underscores, 64 at most. `SET NAMES` and `SET
-    /// CHARACTER SET` are listed as the variables that they set, `SET SESSION TRANSACTION` as
+    /// Name in lower case: letters, digits and underscores, 64 at most. `SET NAMES` and
+    /// `SET CHARACTER SET` are listed as the variables that they set, `SET SESSION TRANSACTION` as
     /// `transaction_isolation` and `transaction_read_only`.
     pub name: String,
     /// The value.

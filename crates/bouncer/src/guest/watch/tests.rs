@@ -226,8 +226,8 @@ fn too_many_rows_are_a_violation_and_what_is_pending_is_told() {
     assert_eq!(notes.0.lock()[0], "SELECT ?; SELECT ? 2 53400");
 }
 
-/// Builds requests of a PostgreSQL client, one in a line: `Parse NAME=TEXT`, `Bind
-/// PORTAL=STATEMENT`, `Execute PORTAL`, `Close KIND NAME`, `Query TEXT`, `Call`, `Sync`.
+/// Builds requests of a PostgreSQL client, one in a line: `Parse NAME=TEXT`,
+/// `Bind PORTAL=STATEMENT`, `Execute PORTAL`, `Close KIND NAME`, `Query TEXT`, `Call`, `Sync`.
 fn pg_asks(lines: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for line in lines.lines().map(str::trim_start).filter(|line| !line.is_empty()) {

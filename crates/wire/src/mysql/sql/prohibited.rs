@@ -1,14 +1,13 @@
 //! Functions, tables and statements that are prohibited for read-only clients and sandboxes, by
 //! their names.
 //!
-//! A read-only transaction of `MySQL` and `MariaDB` prevents changes of tables (`Cannot execute
-//! statement in a READ ONLY transaction`), but neither locks of tables nor statements about the
-//! server (<https://dev.mysql.com/doc/refman/8.4/en/commit.html>); a procedure can end it and begin
-//! another one. Every user can display the hash of its own password
+//! A read-only transaction of `MySQL` and `MariaDB` prevents changes of tables
+//! (`Cannot execute statement in a READ ONLY transaction`), but neither locks of tables nor
+//! statements about the server (<https://dev.mysql.com/doc/refman/8.4/en/commit.html>); a procedure
+//! can end it and begin another one. Every user can display the hash of its own password
 //! (<https://mariadb.com/docs/server/reference/sql-statements/administrative-sql-statements/show/show-grants>).
 //! Called code of the database is not visible here: its effects are limited only by the rights of
 //! the role.
-//! role.
 
 use super::keywords::{self, Word};
 use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};

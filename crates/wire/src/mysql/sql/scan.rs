@@ -531,8 +531,8 @@ impl<'a> MysqlScan<'a> {
         }
     }
 
-    /// Returns the effects of the prepared text of `PREPARE name FROM '…'` or `EXECUTE IMMEDIATE
-    /// '…'`.
+    /// Returns the effects of the prepared text of `PREPARE name FROM '…'` or
+    /// `EXECUTE IMMEDIATE '…'`.
     fn prepared(&mut self, word: Word, ahead: &MysqlLexer<'a>) -> MysqlEffects {
         let mut ahead = ahead.clone();
         let immediate = verbs::peek(&mut ahead) == Word::Immediate;

@@ -217,8 +217,8 @@ impl<'a> PgLexer<'a> {
                 }
             }
         }
-        // Following letters are a separate token, as in servers before version 15: `SELECT 1into
-        // temp t` is legal there.
+        // Following letters are a separate token, as in servers before version 15:
+        // `SELECT 1into temp t` is legal there.
         self.token(PgTokenKind::Number, start)
     }
 

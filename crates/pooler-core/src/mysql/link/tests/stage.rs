@@ -3,12 +3,11 @@
 //! A script consists of lines. `a> Q[SELECT 1]`: client a sends this. `s< …`: the server has
 //! received exactly this since the last check; `s~`: nothing, or queries for unreported changes.
 //! `s> …`: the server sends this. `a< …`: client a has received exactly this. `a: free`, `a: held`,
-//! `a: closed`, `a: kills 7`, `s: idle`, `s: broken`, `s: pins x,y`: checks of the state. `s:
-//! rests`: it was idle for so long that it loses its mark. `server 2`: clients that need a server
-//! from now on get this one. `a gone: cancel`: the client leaves, and this action is expected. `a
-//! farewell: ERR[1053]`: its connection is closed, and it receives this, or `nothing`. Clients in
-//! capitals are old drivers.
-//! `nothing`. Clients in capitals speak as drivers of long ago do.
+//! `a: closed`, `a: kills 7`, `s: idle`, `s: broken`, `s: pins x,y`: checks of the state.
+//! `s: rests`: it was idle for so long that it loses its mark. `server 2`: clients that need a
+//! server from now on get this one. `a gone: cancel`: the client leaves, and this action is
+//! expected. `a farewell: ERR[1053]`: its connection is closed, and it receives this, or `nothing`.
+//! Clients in capitals are old drivers.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;

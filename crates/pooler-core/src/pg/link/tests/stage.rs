@@ -4,8 +4,8 @@
 //! received exactly this since the last check. `s> …`: the server sends this. `a< …`: client a has
 //! received exactly this. `a: free`, `a: held`, `a: closed`, `s: idle`, `s: busy`, `s: broken`:
 //! checks of the state. `Q[?]` is a probe of the state that was left behind, and `R[a|-|-]` a row
-//! of its answer. `server 2`: clients that need a server from now on get this one. `a gone:
-//! cancel`: the client leaves, and this action is expected.
+//! of its answer. `server 2`: clients that need a server from now on get this one.
+//! `a gone: cancel`: the client leaves, and this action is expected.
 //!
 //! A message is its tag and, in brackets, its parts. The pooler's own names appear as `#1`, `#2`, …
 //! in the order of their first occurrence.
