@@ -82,7 +82,7 @@ impl ConsoleClient {
         backend.ask(text, self.rights, reply, left);
     }
 
-    /// Handles one message. The extended protocol is answered like by a server that cannot plan the
+    /// Handles one message. The extended protocol is answered as by a server that cannot plan the
     /// statement: with an error, and nothing more up to the next `Sync`.
     pub(super) fn take(&mut self, tag: u8, body: &[u8], out: &mut Vec<u8>) -> ConsoleRequest {
         match tag {

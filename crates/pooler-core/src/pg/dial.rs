@@ -3,8 +3,8 @@
 //!
 //! Pure, like [`login`](super::login). The server may be hostile, or an attacker may intercept the
 //! connection: a cleartext password is sent only where the recipient is known, the amount of
-//! hashing that the server requests is bounded, and unencrypted messages of a server that offers
-//! TLS are not trusted.
+//! hashing that the server requests is bounded, and unencrypted messages from a server that
+//! offers TLS are not trusted.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-START-UP>

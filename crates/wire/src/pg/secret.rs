@@ -69,7 +69,7 @@ pub enum PgSecretError {
 }
 
 impl PgSecret {
-    /// Parses a password or a stored secret, distinguished like in PostgreSQL.
+    /// Parses a password or a stored secret, distinguished as in PostgreSQL.
     ///
     /// # Errors
     /// If no client could log in with it.

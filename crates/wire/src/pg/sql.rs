@@ -167,7 +167,7 @@ pub struct PgNameUse {
     pub act: PgNameAction,
     /// Number of the statement in its text, from 0.
     pub statement: usize,
-    /// The name without quotes, folded and truncated like in the server; empty if there is none.
+    /// The name without quotes, folded and truncated as in the server; empty if there is none.
     pub name: String,
     /// Position of the name in the text, with its quotes.
     pub range: Range<usize>,

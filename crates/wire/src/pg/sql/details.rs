@@ -668,7 +668,7 @@ fn is_list_of_names(name: &str) -> bool {
     )
 }
 
-/// Returns the name of a token, folded like in the server.
+/// Returns the name of a token, folded as in the server.
 fn identifier(token: &PgToken, text: &[u8]) -> Option<String> {
     let bytes = token.text(text);
     match token.kind {

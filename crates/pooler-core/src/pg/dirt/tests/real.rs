@@ -92,7 +92,7 @@ fn connect(server: &Postgres, user: &str, database: &str) -> PgClient {
     PgClient::login(&server.address(), &parameters, "").unwrap()
 }
 
-/// A connection that is tracked like in a pooler.
+/// A connection that is tracked as in a pooler.
 struct Watched {
     client: PgClient,
     dirt: SessionDirt,
