@@ -1,7 +1,7 @@
 //! Detects the end of the body of a routine, trigger or event: it is stored, not run.
 //!
-//! Only certain beginnings of blocks are counted. So the end of a body may be detected too early,
-//! but never too late; its rest is then taken for statements that run.
+//! Only certain beginnings of blocks are counted. So the end of a body may be detected too early
+//! (its rest is then taken for statements that run), but never too late.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/create-procedure.html>
