@@ -1,15 +1,15 @@
 //! Authentication and authorization: principals and their rights.
 //!
-//! There are several kinds of principals. A token of Cove's with the scope `catalog` stands for its
-//! tenant, or, when it is an operator's, for somebody who may do everything. A client is the
-//! catalog's own: it has a secret, and gets an access token for an hour by it, as OAuth 2 has it,
-//! or API keys that last. Others come with the signed tokens of issuers that are configured. Guests
-//! are let in by where they come in.
+//! There are several kinds of principals. A token of Cove's with the scope `catalog` identifies its
+//! tenant or, if it is an operator's, an operator with all rights. A client is the catalog's own:
+//! it exchanges its secret for an access token that lasts an hour, as OAuth 2 specifies, or uses
+//! API keys, which last. Other principals present signed tokens of configured issuers. Guests are
+//! identified by the listener on which they connect.
 //!
-//! Rights are granted on a warehouse, a namespace, a table or a view, and hold for all that is in
-//! it, to principals or to roles that they have. They go with what they are to: to another name,
-//! and away. Everything that a request needs is in memory; the store is read when something was
-//! changed, and for a token that was not seen yet.
+//! Rights are granted on a warehouse, a namespace, a table or a view, and hold for everything in
+//! it. They are granted to principals or to roles. They follow their object when it is renamed, and
+//! are removed with it. Everything that a request needs is in memory; the store is read after a
+//! change, and for a token that was not seen before.
 
 mod attempts;
 mod audit;
@@ -103,20 +103,20 @@ use crate::principal::{
 use crate::shell::from_shell;
 use crate::warehouse::Warehouse;
 
-/// Role of nodes that have the catalog, and path, for nodes alone, at which they are told that
-/// principals or rights have changed.
+/// Role of nodes that run the catalog, and the path, for nodes only, at which they are notified of
+/// changes of principals or rights.
 const ROLE: &str = "catalog";
 const CHANGED: &str = "/peer/catalog/access";
 
-/// Time that another server may go on honouring what was taken back at this one, where it is not
-/// told.
+/// Time for which another server may honour a revoked right or credential if it receives no
+/// notification.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Interval at which it is looked whether another server has changed something: in memory, where
-/// the store was asked a moment ago.
+/// Interval between checks whether another server has changed something; they read memory if the
+/// store was queried recently.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Least time between two looks into the store for somebody who is not known.
+/// Least time between two reads of the store for unknown principals.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Interval between two checks whether the credentials of open connections are still valid.
@@ -125,7 +125,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval at which deferred writes are stored and expired entries removed.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Prefix of access tokens, so that they are told from Cove's own.
+/// Prefix of access tokens, which distinguishes them from Cove's own.
 pub const TOKEN_PREFIX: &str = "cat_";
 
 /// Settings of access.
@@ -151,16 +151,16 @@ struct AccessInner {
     audit: CatalogAudit,
     guests: TemporaryPrincipals,
     wrong_secrets: WrongSecrets,
-    /// Tokens that are looked for in the store.
+    /// Limits concurrent token lookups in the store.
     lookups: Semaphore,
-    /// Looks for clients, secrets and keys that are not known here.
+    /// Shared lookup of clients, secrets and keys that are not in memory.
     unknown: SharedLookup,
     loaded: RwLock<LoadedAccess>,
-    /// Held while the store is read, so that what was read first is not put in place last.
+    /// Held while the store is read, so that an older read never replaces a newer one.
     loading: tokio::sync::Mutex<()>,
     /// Signals that a credential may have ended.
     changes: watch::Sender<()>,
-    /// Other nodes, where they are reached.
+    /// Other nodes, if they can be reached.
     nodes: OnceLock<PeerForwarder>,
 }
 
@@ -183,10 +183,10 @@ impl fmt::Debug for AccessControl {
 }
 
 impl AccessControl {
-    /// Opens what the store has; tokens of Cove's are honoured beside it.
+    /// Opens the principals and rights in the store; Cove's own tokens are accepted as well.
     ///
     /// # Errors
-    /// When the store cannot be used, or an issuer's configuration is wrong.
+    /// If the store cannot be used, or an issuer's configuration is wrong.
     pub fn open(
         store: SqlStore,
         cove: TokenRegistry,
@@ -230,7 +230,7 @@ impl AccessControl {
         CatalogRoleRegistry(self)
     }
 
-    /// Clients of the catalog's own.
+    /// The catalog's own clients.
     #[must_use]
     pub fn clients(&self) -> ClientRegistry<'_> {
         ClientRegistry(self)
@@ -254,7 +254,7 @@ impl AccessControl {
         PolicyRegistry(self)
     }
 
-    /// Roles and who has them.
+    /// Roles and their members.
     #[must_use]
     pub fn roles(&self) -> RoleRegistry<'_> {
         RoleRegistry(self)
@@ -266,11 +266,11 @@ impl AccessControl {
         AccessTokens(self)
     }
 
-    /// Finds out who makes a request.
+    /// Identifies the principal that makes a request.
     ///
     /// # Errors
-    /// `NotAuthorized` when there is no token, several, or one that is not known;
-    /// `AuthenticationTimeout` when it has ended; `Forbidden` when it is for something else.
+    /// `NotAuthorized` if there is no token, more than one, or an unknown one;
+    /// `AuthenticationTimeout` if it has expired; `Forbidden` if it is for another scope.
     pub async fn identify(&self, headers: &HeaderMap) -> Result<CatalogPrincipal> {
         if let Some(found) = self.recognise(headers, hash) {
             return found;
@@ -286,8 +286,8 @@ impl AccessControl {
         }
     }
 
-    /// Returns who makes a request, as far as that is in memory; none where somebody has to be
-    /// asked. `hash` is SHA-256 of a token.
+    /// Identifies the principal from memory; `None` if the store or an issuer has to be queried.
+    /// `hash` computes the SHA-256 of a token.
     ///
     /// # Errors
     /// Those of [`AccessControl::identify`].
@@ -300,7 +300,7 @@ impl AccessControl {
             Some(token) if token.starts_with(TOKEN_PREFIX) => {
                 self.tokens().known_holder(token, hash)
             }
-            // Another server may have made it a moment ago.
+            // Another server may have created it a moment ago.
             Some(key) if key.starts_with(KEY_PREFIX) => {
                 let found = self.api_keys().key_holder(&hash(key));
                 let is_unknown = |error: &CatalogError| error.kind == ErrorReason::NotAuthorized;
@@ -311,7 +311,7 @@ impl AccessControl {
         }
     }
 
-    /// Returns who shows a signed token that was verified before; none of another one.
+    /// Returns the principal of a signed token that was verified before; `None` for another one.
     fn verified_holder(
         &self,
         text: &str,
@@ -325,7 +325,7 @@ impl AccessControl {
         (found.ends_ms > clock::wall_ms()).then_some(Ok(found.who))
     }
 
-    /// Returns who shows a signed token, and remembers it for a while.
+    /// Returns the principal of a signed token, and caches it for a while.
     ///
     /// # Errors
     /// Those of [`oidc::verify`].
@@ -340,7 +340,7 @@ impl AccessControl {
         Ok(who)
     }
 
-    /// Returns who has a token of Cove's own.
+    /// Returns the principal of one of Cove's own tokens.
     fn holder_of_coves(&self, headers: &HeaderMap) -> Result<CatalogPrincipal> {
         let found = node::http::authenticate(&self.0.cove, headers, TokenScope::Catalog);
         let principal = found.map_err(|error| from_shell(&error))?;
@@ -349,9 +349,8 @@ impl AccessControl {
         Ok(CatalogPrincipal { operator, ..who })
     }
 
-    /// Takes over what was changed by other servers, within [`RELOAD_INTERVAL`], writes down what
-    /// was done, once per [`WRITE_INTERVAL`], and tidies up, once per [`TIDY_INTERVAL`]. Never
-    /// ends.
+    /// Loads changes of other servers, within [`RELOAD_INTERVAL`], writes the audit log, once per
+    /// [`WRITE_INTERVAL`], and tidies up, once per [`TIDY_INTERVAL`]. Never returns.
     pub fn keep_current(self) -> Boxed<'static, ()> {
         Box::pin(async move {
             let mut reload = tokio::time::interval(FOLLOW_INTERVAL);
@@ -362,7 +361,7 @@ impl AccessControl {
             loop {
                 let (task, result) = tokio::select! {
                     _ = reload.tick() => (0, self.follow(COUNTER_AGE_MAX).await),
-                    // Time has passed, and tokens of Cove's own may be gone.
+                    // Time has passed, and tokens of Cove's own may have expired.
                     _ = check.tick() => {
                         self.0.changes.send_replace(());
                         continue;
@@ -370,7 +369,7 @@ impl AccessControl {
                     _ = write.tick() => (1, self.audit_log().write_audit().await),
                     _ = tidy.tick() => (2, self.tidy().await),
                 };
-                // Said once for each of them, not at every try.
+                // Logged once for each task, not at every attempt.
                 let was_failing = std::mem::replace(&mut failed[task], result.is_err());
                 if let Err(error) = &result
                     && !was_failing
@@ -382,32 +381,32 @@ impl AccessControl {
         })
     }
 
-    /// Writes uses that were not stored at once, and removes expired tokens and audit lines.
+    /// Writes deferred key uses, and removes expired tokens and audit lines.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub async fn tidy(&self) -> Result<()> {
         self.api_keys().keep_used().await?;
         self.audit_log().shorten_audit().await?;
         self.0.store.forget_tokens(clock::wall_ms()).await
     }
 
-    /// Takes over what was changed since it was last read, if anything was.
+    /// Loads changes made since the last read, if there are any.
     ///
     /// # Errors
-    /// When the store cannot be read. What was loaded before stays in force.
+    /// If the store cannot be read. The loaded state stays in force.
     pub async fn reload(&self) -> Result<()> {
         self.follow(Duration::ZERO).await
     }
 
-    /// Takes over what was changed up to at most `age_max` ago.
+    /// Loads changes, as seen by a version counter that is at most `age_max` old.
     async fn follow(&self, age_max: Duration) -> Result<()> {
         let version = self.0.store.version(age_max).await?;
         if version == self.0.loaded.read().version { Ok(()) } else { self.load().await }
     }
 
-    /// Takes over what was just changed here, and has all other nodes do so: who was given a right
-    /// by one node may come to another one next.
+    /// Loads a change made by this node, and has all other nodes load it: a principal that received
+    /// a right at one node may use another node next.
     async fn changed(&self) -> Result<()> {
         self.load().await?;
         if let Some(nodes) = self.0.nodes.get() {
@@ -416,13 +415,13 @@ impl AccessControl {
         Ok(())
     }
 
-    /// Has other nodes told of changes.
+    /// Sets the nodes that are notified of changes.
     pub fn join(&self, nodes: PeerForwarder) {
-        // There is one cluster.
+        // There is one cluster; a second call has no effect.
         drop(self.0.nodes.set(nodes));
     }
 
-    /// Returns the routes at which other nodes tell of theirs.
+    /// Returns the routes at which other nodes report their changes.
     pub fn peer_routes(&self) -> Router {
         Router::new().at(CHANGED, post(changed_elsewhere)).with_state(self.clone())
     }
@@ -450,7 +449,7 @@ impl AccessControl {
         Ok(())
     }
 
-    /// Returns what somebody may do with something.
+    /// Returns the rights of a principal to an object.
     fn rights(
         &self,
         who: &CatalogPrincipal,
@@ -468,12 +467,12 @@ impl AccessControl {
         trees.map(|it| it.rights(warehouse.id(), object)).unwrap_or_default()
     }
 
-    /// Gives rights. Those that somebody has already stay.
+    /// Grants rights. Rights that the principal already has stay.
     ///
     /// # Errors
-    /// `Forbidden` when who gives them has no right to grant, or not all of these; `BadRequest`
-    /// when there are too many grants; `NotFound` when they are to a role or a client that there
-    /// is not; `NoSuchNamespace`, `NoSuchTable`.
+    /// `Forbidden` if the caller lacks the right to grant, or one of these rights; `BadRequest` if
+    /// there are too many grants; `NotFound` if the role or client does not exist;
+    /// `NoSuchNamespace`, `NoSuchTable`.
     pub async fn grant(
         &self,
         who: &CatalogPrincipal,
@@ -485,10 +484,10 @@ impl AccessControl {
         self.changed().await
     }
 
-    /// Takes rights back that were given on exactly this.
+    /// Revokes rights granted on exactly this object.
     ///
     /// # Errors
-    /// `Forbidden` as of [`AccessControl::grant`]; `NotFound` when none of them was given.
+    /// `Forbidden` as in [`AccessControl::grant`]; `NotFound` if none of them was granted.
     pub async fn revoke(
         &self,
         who: &CatalogPrincipal,
@@ -499,8 +498,8 @@ impl AccessControl {
         self.revoke_by(who, warehouse, grant, left).await
     }
 
-    /// Takes rights back that were given on exactly this. What is left of those that are found when
-    /// these are taken is said by `left`.
+    /// Revokes rights granted on exactly this object. `left` computes the remaining rights from the
+    /// granted and the revoked ones.
     ///
     /// # Errors
     /// Those of [`AccessControl::revoke`] and of `left`.
@@ -516,7 +515,7 @@ impl AccessControl {
         self.changed().await
     }
 
-    /// Returns what was given on a warehouse and all that is in it, or to one principal of it.
+    /// Returns the grants on a warehouse and everything in it, optionally of one principal.
     ///
     /// # Errors
     /// `Forbidden` without the right to grant on the warehouse.
@@ -532,10 +531,10 @@ impl AccessControl {
         Ok(here.filter(|it| principal.is_none_or(|wanted| it.principal == wanted)).collect())
     }
 
-    /// Refuses who may not give, or take back, these rights.
+    /// Rejects a caller that may not grant, or revoke, these rights.
     ///
     /// # Errors
-    /// `Forbidden` and `BadRequest` as of [`AccessControl::grant`].
+    /// `Forbidden` and `BadRequest` as in [`AccessControl::grant`].
     pub fn may_change(
         &self,
         who: &CatalogPrincipal,
@@ -561,7 +560,7 @@ impl AccessControl {
         if !own.allow(AccessRight::Grant) {
             return Err(forbidden(who, AccessRight::Grant));
         }
-        // Nobody can give away, or take away, more than he has.
+        // A principal can grant or revoke only rights that it has.
         match rights.iter().find(|right| !own.allow(*right)) {
             Some(right) => Err(forbidden(who, right)),
             None => Ok(()),
@@ -623,7 +622,7 @@ async fn changed_elsewhere(State(access): State<AccessControl>) -> StatusCode {
     match access.reload().await {
         Ok(()) => StatusCode::NO_CONTENT,
         Err(error) => {
-            // It is read again soon.
+            // The rights are read again soon.
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "failed to read rights that another node has changed");
             StatusCode::SERVICE_UNAVAILABLE
@@ -631,7 +630,7 @@ async fn changed_elsewhere(State(access): State<AccessControl>) -> StatusCode {
     }
 }
 
-/// Refuses whoever is no operator.
+/// Rejects principals that are not operators.
 pub(crate) fn only_operators(who: &CatalogPrincipal) -> Result<()> {
     if who.operator {
         return Ok(());
@@ -658,8 +657,8 @@ fn object<'a>(
     }
 }
 
-/// Returns what the one `Authorization: Bearer` header says: two tokens would let a proxy check one
-/// and the server use the other.
+/// Returns the value of the only `Authorization: Bearer` header: with two tokens, a proxy could
+/// check one and the server use the other.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let value = values.next()?.to_str().ok()?;

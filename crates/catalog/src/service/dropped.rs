@@ -1,9 +1,10 @@
-//! Dropped objects stay for a time: each can come back until then, and its files go no sooner.
+//! Dropped objects: each can be restored until its retention ends; its files are kept until then.
 //!
-//! The time is what the namespace says, or the nearest one that it is in, or the warehouse, or the
-//! configuration. Servers that share a store may sweep at the same time: what one of them has taken
-//! in hand the others leave alone for [`LEASE`], which it renews while it removes files. A place
-//! stays taken until they are gone, so that nothing else is made there meanwhile.
+//! The retention is set by the namespace, its nearest ancestor with the property, the warehouse or
+//! the configuration, in this order. Servers that share a store may sweep at the same time: a purge
+//! that one server has taken is left alone by the others for [`LEASE`], which the server renews
+//! while it removes files. A location stays taken until its files are removed, so that no new
+//! relation is placed there meanwhile.
 
 use node::task::Boxed;
 use std::convert::Infallible;
@@ -33,34 +34,34 @@ use crate::store::{
 };
 use crate::warehouse::{TableLocation, Warehouse};
 
-/// The property of a namespace that says for how long what is dropped in it can come back: seconds,
-/// or a number with `s`, `m`, `h` or `d`.
+/// Property of a namespace: retention of objects dropped in it, in seconds, or a number with the
+/// unit `s`, `m`, `h` or `d`.
 pub const UNDROP_RETENTION: &str = "undrop.retention";
 
-/// Longest time for which what is dropped is kept, in seconds: ten years.
+/// Longest retention of dropped objects, in seconds: ten years.
 pub const UNDROP_SECONDS_MAX: u64 = 10 * 365 * 24 * 3600;
 
-/// Time that after a server last said that it purges something another one tries.
+/// Time after a purging server's last renewal after which another server takes the purge over.
 pub const LEASE: Duration = Duration::from_secs(600);
 
-/// Interval at which what has to go is looked for.
+/// Interval between sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);
 
-/// Interval at which a server says that it is still purging something.
+/// Interval at which a server renews its lease on a purge.
 const RENEW_EVERY: Duration = Duration::from_secs(100);
 
 /// Property: true if a table's files belong to it, so that purging it removes them.
 const GC_ENABLED: &str = "gc.enabled";
 
-/// Principal in the log for purges that nobody asked for.
+/// Principal in the log for purges that no request asked for.
 const SWEEPER: &str = "server:sweeper";
 
 /// Result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DropSweepReport {
-    /// Relations that cannot come back any more.
+    /// Relations purged.
     pub purged: u64,
-    /// Lines of the log that were removed.
+    /// Lines removed from the log.
     pub lines: u64,
 }
 
@@ -75,10 +76,10 @@ pub struct RestoredRelation {
     pub id: String,
 }
 
-/// A time as a property writes it, in seconds.
+/// Parses the value of a retention property, in seconds.
 ///
 /// # Errors
-/// `BadRequest` when it is none, or more than [`UNDROP_SECONDS_MAX`].
+/// `BadRequest` if the text is no duration or exceeds [`UNDROP_SECONDS_MAX`].
 pub(super) fn seconds(text: &str) -> Result<u64> {
     let text = text.trim();
     let (digits, unit) = match text.char_indices().last() {
@@ -99,8 +100,8 @@ pub(super) fn seconds(text: &str) -> Result<u64> {
     })
 }
 
-/// Takes tables and views away, keeps for a time what was dropped, and purges it afterwards. Cheap
-/// to clone.
+/// Drops tables and views, keeps dropped ones for their retention, and purges them afterwards.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct DroppedRelations(Arc<DroppedRelationsInner>);
 
@@ -153,10 +154,10 @@ impl DroppedRelations {
         }))
     }
 
-    /// For how long what is dropped in a namespace can come back, in seconds. 0 is not at all.
+    /// Returns the retention of objects dropped in a namespace, in seconds. 0 means none.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(super) async fn undrop_seconds(
         &self,
         warehouse: &Warehouse,
@@ -166,7 +167,7 @@ impl DroppedRelations {
             self.0.namespace_store.properties_up(warehouse.id(), namespace).await?
         {
             if let Some(text) = properties.get(UNDROP_RETENTION) {
-                // It was checked when it was set.
+                // The text was checked when the property was set.
                 return seconds(text);
             }
         }
@@ -178,8 +179,8 @@ impl DroppedRelations {
         Ok(own.unwrap_or(self.0.settings.undrop_seconds))
     }
 
-    /// For how long what is dropped in a warehouse can come back, in seconds, where no namespace
-    /// says otherwise.
+    /// Returns the retention of objects dropped in a warehouse, in seconds, for namespaces that set
+    /// none.
     ///
     /// # Errors
     /// `Forbidden`.
@@ -188,11 +189,11 @@ impl DroppedRelations {
         self.retention_of(warehouse).await
     }
 
-    /// Says for how long what is dropped in a warehouse from now on can come back; none for as long
-    /// as the configuration says.
+    /// Sets the retention of objects dropped in a warehouse from now on; `None` restores the
+    /// configured one.
     ///
     /// # Errors
-    /// `Forbidden`; `BadRequest` when it is too long.
+    /// `Forbidden`; `BadRequest` if it is too long.
     pub async fn set_retention(
         &self,
         who: &CatalogPrincipal,
@@ -246,7 +247,7 @@ impl DroppedRelations {
             has_begun: false,
         };
         if let Err(error) = self.purge_at_once(warehouse, context, &one).await {
-            // It is dropped, and its place is taken until a sweep has removed the rest.
+            // The table is dropped; its location stays taken until a sweep has removed the rest.
             let (error, base) = (&error as &dyn std::error::Error, &*one.pointer.base);
             tracing::warn!(error, base, "a dropped table is not purged yet");
         }
@@ -269,7 +270,7 @@ impl DroppedRelations {
         released.map(drop)
     }
 
-    /// Purges what was dropped by a request that is carried out and remembered already.
+    /// Purges a relation dropped by a request that has already been carried out and recorded.
     async fn purge_at_once(
         &self,
         warehouse: &Warehouse,
@@ -279,7 +280,7 @@ impl DroppedRelations {
         let context = ChangeContext { key: None, ..by.clone() };
         match self.0.dropped_store.take_dropped(&one.pointer.id, self.0.clock.now_ms()).await {
             Ok(()) => {}
-            // Another server's sweep was faster.
+            // Another server's sweep took it first.
             Err(error) if error.kind == ErrorReason::NotFound => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -288,7 +289,7 @@ impl DroppedRelations {
         Ok(())
     }
 
-    /// Removes the files of a table that is gone, where they belong to it and to no other.
+    /// Removes the files of a dropped table, if they belong to it and to no other table.
     async fn purge_files(
         &self,
         warehouse: &Warehouse,
@@ -310,18 +311,18 @@ impl DroppedRelations {
         let logged = doc.metadata_log.iter().map(|it| it.metadata_file());
         let logged: Vec<_> = logged.filter(is_elsewhere).collect();
         if !self.0.dropped_store.begin_purge(own_id).await? {
-            // Another server has purged it: the place may be somebody else's by now.
+            // Another server has purged it: the location may belong to another relation by now.
             return Ok(());
         }
         documents::delete_old(&self.0.relation_store, warehouse, doc, &logged, own_id).await;
         warehouse.files().delete_tree(&doc.location).await?;
-        // It says where everything is, so it goes last.
+        // The metadata file lists all other files, so it is removed last.
         let last: Vec<_> = std::iter::once(location.clone()).filter(is_elsewhere).collect();
         documents::delete_old(&self.0.relation_store, warehouse, doc, &last, own_id).await;
         Ok(())
     }
 
-    /// Removes what is left of a table whose document went when it was being purged before.
+    /// Removes the remaining files of a table whose metadata file an earlier purge removed.
     async fn purge_rest(&self, warehouse: &Warehouse, one: &DroppedRelation) -> Result<()> {
         let (base, id) = (&*one.pointer.base, &*one.pointer.id);
         if self.0.location_store.is_shared(base, id).await? {
@@ -334,7 +335,7 @@ impl DroppedRelations {
         }
     }
 
-    /// Returns what was dropped and can come back, of a warehouse or of one namespace.
+    /// Returns the dropped relations of a warehouse, or of one namespace, that can be restored.
     ///
     /// # Errors
     /// `Forbidden`.
@@ -347,7 +348,7 @@ impl DroppedRelations {
     ) -> Result<ListPage<DroppedRelation>> {
         let object = namespace.map_or(RightTarget::Warehouse, RightTarget::Namespace);
         self.0.rights.allow(who, warehouse, AccessRight::Read, object)?;
-        // There is no end to what was dropped: this list always comes in pages.
+        // The number of dropped relations is unbounded: this list is always paged.
         let page =
             PageRequest { token: Some(page.token.clone().unwrap_or_default()), ..page.clone() };
         let page = PageRequest { size: Some(page.limit().min(PAGE_SIZE_MAX - 1)), ..page };
@@ -356,7 +357,8 @@ impl DroppedRelations {
         let found = self.0.dropped_store.dropped(warehouse.id(), namespace, &after, limit).await?;
         let mut listing = page.cut(found, |it: &DroppedRelation| it.pointer.id.clone());
         if let Some(namespace) = namespace {
-            // What is left of a namespace that had this name is not shown by rights to this one.
+            // Relations of an earlier namespace of this name are not visible by rights to the
+            // present one.
             let made = self.0.namespace_store.made_up(warehouse.id(), namespace).await?;
             let may = |it: &DroppedRelation| {
                 self.0
@@ -369,11 +371,11 @@ impl DroppedRelations {
         Ok(listing)
     }
 
-    /// Brings back what was dropped, by its id or UUID, under the name it had or another one.
+    /// Restores a dropped relation, by its id or UUID, under its former name or another one.
     ///
     /// # Errors
-    /// `NotFound` when it is not kept any more, `NoSuchNamespace`, `AlreadyExists`, `BadRequest`
-    /// when several were dropped that had the UUID.
+    /// `NotFound` if it is no longer kept, `NoSuchNamespace`, `AlreadyExists`, `BadRequest` if
+    /// several dropped relations have the UUID.
     pub async fn undrop(
         &self,
         call: &ChangeCall<'_>,
@@ -384,7 +386,7 @@ impl DroppedRelations {
         let (who, warehouse, name) = (call.who.clone(), Arc::clone(warehouse), name.to_owned());
         let (again_who, again_in, context) =
             (who.clone(), Arc::clone(&warehouse), call.context(self.0.clock.now_ms()));
-        // Looked for once it is known that it was not brought back by this request before.
+        // Looked up only after the check whether this request has already restored it.
         let service = self.clone();
         let act = async move |context: ChangeContext| {
             let found = service.require_dropped(&who, &warehouse, &name).await?;
@@ -416,11 +418,11 @@ impl DroppedRelations {
         self.0.changes.run(call, act, again).await
     }
 
-    /// Purges what was dropped, before its time.
+    /// Purges a dropped relation before its retention ends.
     ///
     /// # Errors
-    /// `NotFound` when it is not kept any more; those of removing files, after which it is tried
-    /// again in the background.
+    /// `NotFound` if it is no longer kept; errors of removing files, after which the purge is
+    /// retried in the background.
     pub async fn purge_dropped(
         &self,
         call: &ChangeCall<'_>,
@@ -431,7 +433,7 @@ impl DroppedRelations {
         let service = self.clone();
         let act = async move |context: ChangeContext| {
             let found = service.require_dropped(&who, &warehouse, &name).await?;
-            // Whoever asks for it wants the files gone, whatever was said when it was dropped.
+            // An explicit purge removes the files, even if the drop did not ask for it.
             let found = DroppedRelation { keep: DropMode { purge: true, ..found.keep }, ..found };
             service.0.dropped_store.take_dropped(&found.pointer.id, context.now_ms).await?;
             service.purge_one(&warehouse, &context, &found).await
@@ -439,7 +441,7 @@ impl DroppedRelations {
         self.0.changes.run(call, act, async || Ok(())).await
     }
 
-    /// Returns what was dropped with this id or UUID, for somebody who may manage it.
+    /// Returns the dropped relation with this id or UUID, for a principal that may manage it.
     async fn require_dropped(
         &self,
         who: &CatalogPrincipal,
@@ -448,8 +450,8 @@ impl DroppedRelations {
     ) -> Result<DroppedRelation> {
         let mut found = self.0.dropped_store.dropped_as(warehouse.id(), name).await?.into_iter();
         let (first, second) = (found.next(), found.next());
-        // Another table may have its name by now, or another namespace that of its own: rights to
-        // that one are none to what was dropped.
+        // Another table may have its name by now, or another namespace the name of its namespace:
+        // rights to these do not extend to the dropped relation.
         let made = match &first {
             Some(it) => self.0.namespace_store.made_up(warehouse.id(), &it.ident.namespace).await?,
             None => Vec::new(),
@@ -470,19 +472,19 @@ impl DroppedRelations {
         Ok(first)
     }
 
-    /// Removes what was dropped and is marked, with its files where that was asked for.
+    /// Removes a dropped relation that is marked, and its files if the drop asked for that.
     async fn purge_one(
         &self,
         warehouse: &Warehouse,
         context: &ChangeContext,
         one: &DroppedRelation,
     ) -> Result<()> {
-        // Nobody registers it meanwhile.
+        // The lock prevents it from being registered meanwhile.
         let _lock = self.0.entries.lock(warehouse, &one.ident).await;
         self.purge_held(warehouse, context, one).await
     }
 
-    /// Purges it for a caller who holds the lock of its name.
+    /// Purges a relation; the caller holds the lock of its name.
     async fn purge_held(
         &self,
         warehouse: &Warehouse,
@@ -495,13 +497,13 @@ impl DroppedRelations {
         }
     }
 
-    /// Says again and again that something is being purged.
+    /// Renews the lease on a purge until it is cancelled.
     pub(super) async fn keep_taken(&self, id: &str, every: Duration) -> Infallible {
         loop {
             tokio::time::sleep(every).await;
             if let Err(error) = self.0.dropped_store.renew_dropped(id, self.0.clock.now_ms()).await
             {
-                // It is tried again well before others may think that this server is gone.
+                // The next attempt is well before other servers may take the purge over.
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, id, "failed to say that this is still being purged");
             }
@@ -524,7 +526,7 @@ impl DroppedRelations {
                 Ok(doc) => self.purge_files(warehouse, &doc, one).await?,
                 Err(error) if !is_lost(error.kind) => return Err(error),
                 Err(_) if one.has_begun => self.purge_rest(warehouse, one).await?,
-                // Nobody can say any more which files were its own.
+                // Without the document, the table's own files are unknown.
                 Err(error) => {
                     let (error, base) = (&error as &dyn std::error::Error, &*one.pointer.base);
                     tracing::warn!(error, base, "files of a dropped table stay");
@@ -534,7 +536,8 @@ impl DroppedRelations {
         self.0.dropped_store.forget_dropped(context, warehouse.id(), one).await
     }
 
-    /// The document of a table from its file. Another one would say that other files are to go.
+    /// Reads the document of a table from its file. A different document would name other files to
+    /// remove.
     async fn document_of(
         &self,
         warehouse: &Warehouse,
@@ -548,14 +551,15 @@ impl DroppedRelations {
     /// Purges what has been dropped long enough, and removes old lines of the log.
     ///
     /// # Errors
-    /// When the store cannot be used. What could not be purged is logged, and tried again.
+    /// If the store cannot be used. A failed purge is logged, and retried by a later sweep.
     pub fn sweep<'a>(&'a self) -> Boxed<'a, Result<DropSweepReport>> {
         Box::pin(async move {
             let mut swept = DropSweepReport::default();
             let lease_ms = u64::try_from(LEASE.as_millis()).map_err(CatalogError::internal)?;
             loop {
                 let now_ms = self.0.clock.now_ms();
-                // One at a time: what waits for its lock here another server may take.
+                // One at a time: while this server waits for a lock, another server may take the
+                // others.
                 let mut expired = self.0.dropped_store.take_expired(now_ms, lease_ms, 1).await?;
                 let Some((warehouse, one)) = expired.pop() else { break };
                 let context = ChangeContext {
@@ -599,7 +603,7 @@ impl DroppedRelations {
         self.purge_one(&found, context, one).await
     }
 
-    /// Sweeps now and then, until the server drains.
+    /// Sweeps at intervals until the server drains.
     pub(super) async fn sweep_now_and_then(&self, drain: &DrainHandle) {
         self.sweep_every(SWEEP_EVERY, drain).await;
     }
@@ -611,12 +615,13 @@ impl DroppedRelations {
                 () = drain.begun() => return,
                 () = tokio::time::sleep(every) => {}
             }
-            // A sweep may take long. What it leaves undone is marked, and is done by another one.
+            // A sweep may take long. Interrupted purges stay marked, and another sweep finishes
+            // them.
             let result = tokio::select! {
                 () = drain.begun() => return,
                 result = self.sweep() => result,
             };
-            // Said once, not at every try.
+            // Logged once, not at every attempt.
             if let Err(error) = &result
                 && !failed
             {
@@ -628,15 +633,15 @@ impl DroppedRelations {
     }
 }
 
-/// Returns what rights are needed to for something that was dropped at this time: the innermost
-/// namespace that it was in and that has been there since. One that was made after it only has the
+/// Returns the object that decides the rights to a relation dropped at this time: the innermost of
+/// its namespaces that has existed since before the drop. A namespace created later only shares the
 /// name.
 pub(super) fn kept_in(made: &[(NamespaceIdent, u64)], dropped_ms: u64) -> RightTarget<'_> {
     let since = made.iter().find(|(_, made_ms)| *made_ms < dropped_ms);
     since.map_or(RightTarget::Warehouse, |(ident, _)| RightTarget::Namespace(ident))
 }
 
-/// Returns whether a document is gone or is none, rather than out of reach for a time.
+/// Returns whether a document is missing or invalid, rather than temporarily unavailable.
 const fn is_lost(kind: ErrorReason) -> bool {
     matches!(kind, ErrorReason::NotFound | ErrorReason::BadRequest | ErrorReason::Validation)
 }

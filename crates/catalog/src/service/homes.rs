@@ -1,8 +1,8 @@
-//! Locations that a caller may choose: who may write in a namespace has its home, and no other
-//! place of the warehouse.
+//! Locations that a caller may choose: a principal that may write in a namespace may use the
+//! namespace's home, and no other location of the warehouse.
 //!
-//! The home of a namespace is its `location`, or the directory of its name in the home of the
-//! namespace that it is in. So it is below that one unless somebody with more rights has said
+//! The home of a namespace is its `location`, or the directory of its name in the home of its
+//! parent. So it is below the parent's home, unless a principal with more rights has set it
 //! otherwise, and no other namespace has it.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::store::{
 };
 use crate::warehouse::{TableLocation, Warehouse};
 
-/// The property that says where tables of a namespace go.
+/// Property of a namespace: location of its tables.
 pub(super) const LOCATION: &str = "location";
 
 /// Scope of the locations that a caller may choose.
@@ -28,8 +28,8 @@ pub(super) const LOCATION: &str = "location";
 pub(super) enum LocationScope {
     /// The whole warehouse.
     Warehouse,
-    /// The homes of these namespaces, the innermost first. There are none for whoever may write in
-    /// a table only.
+    /// The homes of these namespaces, innermost first. Empty for a principal that may write in a
+    /// table only.
     Homes(Vec<NamespaceIdent>),
 }
 
@@ -40,13 +40,13 @@ pub(super) struct ChosenLocation<'a> {
     pub(super) field: &'a str,
     /// Location.
     pub(super) location: &'a str,
-    /// Present location of what is changed, where it may stay.
+    /// Present location of the changed object, which it may keep.
     pub(super) own: Option<&'a str>,
 }
 
 impl LocationScope {
-    /// Returns the locations that a principal may choose in a namespace, or for one of the first
-    /// level.
+    /// Returns the locations that a principal may choose in a namespace, or for a top-level
+    /// namespace.
     pub(super) fn of(
         rights: &RightGuard,
         who: &CatalogPrincipal,
@@ -61,7 +61,8 @@ impl LocationScope {
         }
         let mut homes = Vec::new();
         let mut next = namespace.cloned();
-        // A right to a namespace is one to those in it: from the first without it on, none has it.
+        // Rights to a namespace extend to its descendants: from the first ancestor without it on,
+        // none has it.
         while let Some(ident) = next.filter(|it| may(RightTarget::Namespace(it))) {
             next = ident.parent();
             homes.push(ident);
@@ -69,7 +70,7 @@ impl LocationScope {
         LocationScope::Homes(homes)
     }
 
-    /// Returns whether it covers all locations of an object.
+    /// Returns whether the scope covers all locations of an object.
     pub(super) fn has(&self, object: RightTarget<'_>) -> bool {
         match (self, object) {
             (LocationScope::Warehouse, _) => true,
@@ -80,16 +81,16 @@ impl LocationScope {
 }
 
 impl<'a> ChosenLocation<'a> {
-    /// A place for what is not there yet.
+    /// Creates the chosen location of a new object.
     pub(super) const fn anew(field: &'a str, location: &'a str) -> ChosenLocation<'a> {
         ChosenLocation { field, location, own: None }
     }
 }
 
-/// A namespace and those that it is in, the innermost first, with what they say of themselves.
+/// A namespace and its ancestors, innermost first, with their properties.
 type Chain = [(NamespaceIdent, Properties)];
 
-/// Rules on where tables, views, functions and namespaces may have their files. Cheap to clone.
+/// Rules for locations of tables, views, functions and namespaces. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct LocationRules {
     namespace_store: NamespaceStore,
@@ -104,10 +105,10 @@ impl LocationRules {
         }
     }
 
-    /// Refuses a location for a table, a view or a function that is outside of the caller's scope.
+    /// Rejects a location for a table, view or function outside of the caller's scope.
     ///
     /// # Errors
-    /// `BadRequest` when it is none; `Forbidden`.
+    /// `BadRequest` if it is invalid; `Forbidden`.
     pub(super) async fn check_scope(
         &self,
         warehouse: &Warehouse,
@@ -122,17 +123,17 @@ impl LocationRules {
             return Ok(());
         }
         let homes = self.homes_of(warehouse, namespaces).await?;
-        // A home itself is nobody's alone.
+        // A location must be below a home: the home itself is shared.
         if homes.iter().any(|(_, home)| home.parse().is_ok_and(|it| place.is_below(&it))) {
             return Ok(());
         }
         Err(refusal(warehouse, &homes, chosen))
     }
 
-    /// Refuses a home for a namespace that is outside of the caller's scope.
+    /// Rejects a home for a namespace outside of the caller's scope.
     ///
     /// # Errors
-    /// As of [`LocationRules::check_scope`].
+    /// As in [`LocationRules::check_scope`].
     pub(super) async fn check_home(
         &self,
         warehouse: &Warehouse,
@@ -149,8 +150,8 @@ impl LocationRules {
         Err(refusal(warehouse, &homes, ChosenLocation { field: LOCATION, location, own: None }))
     }
 
-    /// Refuses a change of a namespace that gives it a home which whoever makes it may not choose.
-    /// Answers the `location` that it had when that was looked at.
+    /// Rejects a change that gives a namespace a home which the caller may not choose. Returns the
+    /// `location` that the check was made against.
     ///
     /// # Errors
     /// `NoSuchNamespace`; `Forbidden`.
@@ -166,7 +167,7 @@ impl LocationRules {
         let known = first.1.remove(LOCATION);
         match location {
             Some(location) => self.check_home(warehouse, scope, location).await?,
-            // It goes: another home is in its place.
+            // The property is removed: the namespace falls back to the default home.
             None if known.is_some() => {
                 self.check_home(warehouse, scope, &home(warehouse, &chain)).await?;
             }
@@ -175,8 +176,8 @@ impl LocationRules {
         Ok(known)
     }
 
-    /// Returns where a new table or view goes when nobody says: in a directory of its own in the
-    /// home of its namespace. No other one has had it, whatever is renamed, dropped and made again.
+    /// Returns the default location of a new table or view: a directory of its own in the home of
+    /// its namespace. It was never used before, even after renames, drops and recreations.
     ///
     /// # Errors
     /// `NoSuchNamespace`.
@@ -192,7 +193,7 @@ impl LocationRules {
             return Ok(own);
         }
         let plain = warehouse.directory_in(&home, std::slice::from_ref(&ident.name));
-        // That may be the home of a namespace, and what is in a home may be in that of a table.
+        // That directory may be the home of a namespace, whose files would then lie in the table's.
         let levels = ident.namespace.levels().iter().chain([&ident.name]);
         let is_home = match NamespaceIdent::new(levels.map(|it| &**it)) {
             Ok(beside) => self.namespace_store.namespace(warehouse.id(), &beside).await?.is_some(),
@@ -211,8 +212,8 @@ impl LocationRules {
         }
     }
 
-    /// Reads what a new table has to fit: its location, which is `chosen` or that of
-    /// [`LocationRules::new_location`], and what has its name or files there.
+    /// Reads the state that a new table must fit: its location, which is `chosen` or that of
+    /// [`LocationRules::new_location`], and the objects with its name or with files there.
     ///
     /// # Errors
     /// `NoSuchNamespace`.
@@ -225,7 +226,7 @@ impl LocationRules {
     ) -> Result<NewRelationSite> {
         let mut chosen = chosen.map(str::to_owned);
         if chosen.is_none() && warehouse.has_plain_locations() {
-            // Whether it is free depends on files as well, which no transaction looks at.
+            // Whether it is free also depends on files, which the transaction does not check.
             chosen = Some(self.new_location(warehouse, ident, uuid).await?);
         }
         let (for_home, name) = (Arc::clone(warehouse), ident.name.clone());
@@ -237,18 +238,18 @@ impl LocationRules {
         site.ok_or_else(|| no_such_namespace(&ident.namespace))
     }
 
-    /// Returns whether no relation is or was at a place: what one left that was taken out of the
-    /// catalog is not in the store any more, but its files are there.
+    /// Returns whether no relation has ever used a location: the store no longer lists a relation
+    /// that was unregistered, but its files remain.
     async fn is_untouched(&self, warehouse: &Warehouse, location: &str) -> Result<bool> {
         let is_shared = self.location_store.is_shared(location, "").await?;
         Ok(!is_shared && warehouse.files().is_empty(location).await?)
     }
 
-    /// Refuses a location that a commit says for a new table, as [`LocationRules::check_scope`]
-    /// does. The one outside of its namespace's home that staging it may have answered is good.
+    /// Rejects a location that a commit sets for a new table, as [`LocationRules::check_scope`]
+    /// does. A location outside of the namespace's home that staging may have returned is accepted.
     ///
     /// # Errors
-    /// As of [`LocationRules::check_scope`].
+    /// As in [`LocationRules::check_scope`].
     pub(super) async fn check_scope_of_new(
         &self,
         warehouse: &Warehouse,
@@ -262,11 +263,12 @@ impl LocationRules {
         self.check_scope(warehouse, scope, ChosenLocation::anew("location", location)).await
     }
 
-    /// The home that a namespace will have which is not there yet, as its `location` says it. Where
-    /// a table has the directory of its name it is beside that one: nothing could be put there.
+    /// Returns the home of a namespace to create, as a value for its `location`. If a table uses
+    /// the directory of its name, the home is beside it: no relation could be placed in that
+    /// directory.
     ///
     /// # Errors
-    /// `NoSuchNamespace` when the one it is to be in is not there.
+    /// `NoSuchNamespace` if its parent does not exist.
     pub(super) async fn home_of_new(
         &self,
         warehouse: &Warehouse,
@@ -278,14 +280,14 @@ impl LocationRules {
         }
         let home = home(warehouse, &chain);
         if self.location_store.is_within_another(&home).await? {
-            // No name has this character in a path.
+            // No name in a path contains this character.
             let other = node::hex::encode(Uuid::v4()?.as_bytes());
             return Ok(format!("{home}~{other}/"));
         }
         Ok(format!("{home}/"))
     }
 
-    /// The homes of namespaces, each of which is in the next one.
+    /// Returns the homes of a chain of namespaces, each of which is in the next one.
     async fn homes_of(
         &self,
         warehouse: &Warehouse,
@@ -309,8 +311,8 @@ impl LocationRules {
         }
     }
 
-    /// Refuses a place where another table's or view's files are: who may make a table somewhere
-    /// gets at what is there. An operator knows what he does.
+    /// Rejects a location that holds files of another table or view: a principal that creates a
+    /// table has access to the files at its location. Operators are exempt.
     pub(super) async fn check_apart(
         &self,
         context: &ChangeContext,
@@ -324,9 +326,9 @@ impl LocationRules {
     }
 }
 
-/// Refuses places for files that a table may not have: outside of the warehouse, and, unless an
-/// operator says so, outside of the table's own location. Credentials are for all of them, so
-/// nobody claims a place where others' tables may be one day. What was said `before` stays.
+/// Rejects file locations that a table may not have: outside of the warehouse and, except for
+/// operators, outside of the table's own location. Credentials cover all of them, so no table may
+/// claim a location that other tables may use later. Locations set `before` may stay.
 pub(super) fn check_paths(
     context: &ChangeContext,
     warehouse: &Warehouse,
@@ -355,7 +357,7 @@ pub(super) fn check_paths(
     Ok(())
 }
 
-/// The home of the first of these.
+/// Returns the home of the first namespace of a chain.
 fn home(warehouse: &Warehouse, chain: &Chain) -> String {
     let levels = chain.first().map(|(ident, _)| ident.levels()).unwrap_or_default();
     let nearest =

@@ -1,10 +1,10 @@
 //! Requests to the object store that the server signs for clients.
 //!
-//! A request is taken apart as it is, decoded exactly once, and nothing in it is normalised: what
-//! the store might read in another way is refused. All that it names (its path, what it copies,
-//! what it lists, what it deletes) has to be in the table's places; every parameter and every
-//! header that means something to the store has to be one that clients need for files. What is
-//! signed is written anew from what was understood.
+//! A request is parsed as it is, decoded exactly once and never normalised: anything that the store
+//! might interpret differently is rejected. Every object that it names (path, copy source, list
+//! prefix, objects to delete) must be in the table's locations; every parameter and header that has
+//! a meaning for the store must be one that clients need for files. The signed request is built
+//! anew from the parsed one.
 //!
 //! # References
 //! - <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
@@ -20,25 +20,25 @@ use super::scope::{FilePermission, TableScope};
 use super::xml::XmlElement;
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Most headers of a request.
+/// Most headers in a request.
 const HEADERS_MAX: usize = 64;
 
-/// Longest address or value of a header, in bytes.
+/// Longest URL or header value, in bytes.
 const TEXT_BYTES_MAX: usize = 8 << 10;
 
-/// Most objects of one request to delete: the store takes no more.
+/// Most objects in one delete request: the store accepts no more.
 const DELETED_MAX: usize = 1000;
 
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
-/// Kinds of unsigned bodies. The other kinds need the key for every piece of it.
+/// Kinds of unsigned bodies. The other kinds need the key for every chunk.
 const UNSIGNED_KINDS: [&str; 2] = [UNSIGNED, "STREAMING-UNSIGNED-PAYLOAD-TRAILER"];
 
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
 const COPY_SOURCE: &str = "x-amz-copy-source";
 
-/// Headers of the store's own that writing and reading files needs, and that name no other file,
-/// give nobody a right and change nothing but the object.
+/// Store-specific headers that reading and writing files requires, and that name no other file,
+/// grant no rights and change nothing but the object.
 const HEADERS: [&str; 14] = [
     CONTENT_SHA256,
     COPY_SOURCE,
@@ -59,10 +59,10 @@ const HEADERS: [&str; 14] = [
 /// Prefixes of such headers.
 const HEADER_PREFIXES: [&str; 3] = ["x-amz-checksum-", "x-amz-copy-source-if-", "x-amz-meta-"];
 
-/// Headers that the server sets, whatever the client says.
+/// Headers that the server sets, ignoring the client's values.
 const OWN_HEADERS: [&str; 3] = ["authorization", "x-amz-date", "x-amz-security-token"];
 
-/// Parameters of a list.
+/// Parameters of a list request.
 const LIST_PARAMETERS: [&str; 8] = [
     "continuation-token",
     "delimiter",
@@ -96,20 +96,20 @@ pub struct SignResult {
     headers: BTreeMap<String, Vec<String>>,
 }
 
-/// A request that was understood.
+/// A request that was checked and may be signed.
 #[derive(Debug)]
 pub(super) struct ExaminedRequest {
     scheme: &'static str,
     host: String,
-    /// Path, as it is signed and sent.
+    /// Path as signed and sent.
     path: String,
     query: String,
     payload: String,
-    /// Names in lower case; those that are signed, but for the server's own.
+    /// Signed headers, except those that the server sets; names in lower case.
     headers: BTreeMap<String, String>,
 }
 
-/// A request that was taken apart, and not judged yet.
+/// A parsed request that is not authorized yet.
 #[derive(Debug)]
 pub(super) struct SignTarget<'a> {
     method: &'a str,
@@ -119,16 +119,16 @@ pub(super) struct SignTarget<'a> {
     path: String,
     bucket: String,
     key: String,
-    /// Decoded, in the order of the names.
+    /// Decoded, in the order of names.
     query: BTreeMap<String, String>,
     headers: BTreeMap<String, String>,
     body: Option<&'a str>,
 }
 
-/// Looks at a request.
+/// Parses and authorizes a request.
 ///
 /// # Errors
-/// `Forbidden` when it asks for more than `permission` in `scope`; `BadRequest` when it is none.
+/// `Forbidden` if it needs more than `permission` in `scope`; `BadRequest` if it is invalid.
 pub(super) fn examine(
     request: &SignRequest,
     place: &S3Location,
@@ -138,8 +138,8 @@ pub(super) fn examine(
     SignTarget::read(request, place)?.judge(scope, permission)
 }
 
-/// Signs what was understood. Only headers that the request has not yet are answered: some clients
-/// add them to those that are there.
+/// Signs a checked request. The result has only headers that the request lacks, because some
+/// clients append them to the existing ones.
 pub(super) fn signed(
     request: &SignRequest,
     examined: &ExaminedRequest,
@@ -153,7 +153,7 @@ pub(super) fn signed(
     SignResult { uri, headers }
 }
 
-/// The address that a request is to be sent to, and all headers that are signed or sign it.
+/// Returns the URL for a request, and all headers that are signed or carry the signature.
 pub(super) fn authorized(
     method: &str,
     examined: &ExaminedRequest,
@@ -188,7 +188,7 @@ pub(super) fn authorized(
 }
 
 impl SignRequest {
-    /// A request that somebody is about to send who knows the warehouse.
+    /// Creates a request of a caller that knows the warehouse.
     pub(super) fn new(
         method: &str,
         uri: String,
@@ -202,10 +202,10 @@ impl SignRequest {
 }
 
 impl<'a> SignTarget<'a> {
-    /// Takes a request apart.
+    /// Parses a request.
     ///
     /// # Errors
-    /// `BadRequest` when it is none, `Forbidden` when it has a header that none may have.
+    /// `BadRequest` if it is invalid, `Forbidden` if it has a header that is not allowed.
     pub(super) fn read(request: &'a SignRequest, place: &S3Location) -> Result<SignTarget<'a>> {
         if request.provider.as_deref().is_some_and(|it| it != "s3") {
             return malformed("provider", "is `s3`");
@@ -223,11 +223,11 @@ impl<'a> SignTarget<'a> {
         Ok(SignTarget { method, scheme, host, path, bucket, key, query, headers, body })
     }
 
-    /// The bucket, and what it is about there: an object, what keys to list begin with, or the
-    /// first of those to delete.
+    /// Returns the bucket and the key that the request concerns: an object, the prefix of keys to
+    /// list, or the first of the objects to delete.
     ///
     /// # Errors
-    /// `Forbidden` when it is about none.
+    /// `Forbidden` if it concerns no key.
     pub(super) fn subject(&self) -> Result<(&str, String)> {
         let listed = || {
             let list = self.body.and_then(XmlElement::parse)?;
@@ -244,11 +244,10 @@ impl<'a> SignTarget<'a> {
         }
     }
 
-    /// Returns what is to be signed of it.
+    /// Returns the request to sign.
     ///
     /// # Errors
-    /// `Forbidden` when it asks for more than `permission` in `scope`; `BadRequest` when it is
-    /// none.
+    /// `Forbidden` if it needs more than `permission` in `scope`; `BadRequest` if it is invalid.
     pub(super) fn judge(
         &self,
         scope: &TableScope,
@@ -275,14 +274,14 @@ impl<'a> SignTarget<'a> {
         Ok(ExaminedRequest { scheme, host, path, query, payload, headers })
     }
 
-    /// Returns which permission it needs, when it is a request that clients need at all.
+    /// Returns the permission that the request needs; rejects kinds that clients do not need.
     fn permission(&self, scope: &TableScope) -> Result<FilePermission> {
         let (bucket, query) = (&*self.bucket, &self.query);
         let names: Vec<&str> = query.keys().map(|it| &**it).filter(|it| *it != "x-id").collect();
         let in_scope = match (self.key.is_empty(), query.get("prefix")) {
             (false, _) => scope.covers(bucket, &self.key),
             (true, Some(prefix)) => scope.covers(bucket, prefix),
-            // What the bodies name is looked at below, and where a bucket is is no secret.
+            // Keys in the body are checked below, and the location of a bucket is no secret.
             (true, None) => scope.prefixes().any(|(own, _)| own == bucket),
         };
         if !in_scope {
@@ -315,7 +314,7 @@ impl<'a> SignTarget<'a> {
             && self.query.contains_key("prefix")
     }
 
-    /// Refuses a request to delete what is not the table's.
+    /// Rejects a request that deletes objects outside the table.
     fn check_deleted(&self, scope: &TableScope) -> Result<()> {
         let Some(body) = self.body else {
             return malformed("body", "is required for a request that deletes several objects");
@@ -329,7 +328,7 @@ impl<'a> SignTarget<'a> {
             if element.name == "Quiet" && element.elements.is_empty() {
                 continue;
             }
-            // Versions and conditions are for those who look after a bucket.
+            // Versions and conditions are for administrators of a bucket.
             let is_object = element.name == "Object" && element.elements.len() == 1;
             let Some(key) = element.text_of("Key").filter(|_| is_object) else {
                 return malformed("body", "has elements other than keys of objects to delete");
@@ -345,8 +344,8 @@ impl<'a> SignTarget<'a> {
         Ok(())
     }
 
-    /// Returns what stands for the body in the signature. Where the body says what the request is
-    /// about, it is the body that was looked at and no other.
+    /// Returns the payload hash for the signature. If the body names the objects, the hash is that
+    /// of the body that was checked.
     fn payload(&self) -> Result<String> {
         let hash_header = self.headers.get(CONTENT_SHA256);
         if self.query.contains_key("delete") {
@@ -366,10 +365,10 @@ impl<'a> SignTarget<'a> {
     }
 }
 
-/// Refuses to copy what is not the table's.
+/// Rejects a copy from outside the table.
 fn check_source(source: &str, scope: &TableScope) -> Result<()> {
     let source = source.strip_prefix('/').unwrap_or(source);
-    // A version may be another object's that had the name; a `+` is read in two ways.
+    // A version may belong to another object of the same name; a `+` is ambiguous.
     let text = decoded(source).filter(|_| !source.contains(['?', '+']));
     let found = text.as_deref().and_then(|text| text.split_once('/'));
     match found {
@@ -378,7 +377,7 @@ fn check_source(source: &str, scope: &TableScope) -> Result<()> {
     }
 }
 
-/// Headers by their names in lower case. What the server sets itself is left out.
+/// Returns headers by their lower-case names, without those that the server sets itself.
 fn read_headers(all: &BTreeMap<String, Vec<String>>) -> Result<BTreeMap<String, String>> {
     if all.len() > HEADERS_MAX {
         return malformed("headers", "has more than 64");
@@ -400,7 +399,7 @@ fn read_headers(all: &BTreeMap<String, Vec<String>>) -> Result<BTreeMap<String, 
             if !HEADERS.contains(&&*name) && !HEADER_PREFIXES.iter().any(begins) {
                 return forbidden(&format!("the signer signs no `{name}`"));
             }
-            // Services agree on what is signed only of these.
+            // Loads changes, as seen by a version counter that is at most `age_max` old.
             if !value.bytes().all(is_value) || value.contains("  ") {
                 return malformed("headers", "has a value that can be none");
             }
@@ -414,7 +413,7 @@ fn read_headers(all: &BTreeMap<String, Vec<String>>) -> Result<BTreeMap<String, 
 
 type ReadUri = (&'static str, String, String, BTreeMap<String, String>);
 
-/// Scheme, host, path and query of an address, decoded once.
+/// Parses the scheme, host, path and query of a URL, decoded once.
 fn read_uri(uri: &str, place: &S3Location) -> Result<ReadUri> {
     let wrong = || CatalogError::new(ErrorReason::BadRequest, "`uri` is not the URL of an object");
     let is_good = |byte: u8| byte.is_ascii_graphic() && !b"#\\\"<>^`{|}+".contains(&byte);
@@ -439,11 +438,11 @@ fn read_uri(uri: &str, place: &S3Location) -> Result<ReadUri> {
     Ok((scheme, host, path, parameters(query)?))
 }
 
-/// The parameters of a query, decoded once. Whoever asks for one of them asks here, so that no two
-/// differ in what a request is.
+/// Parses the parameters of a query, decoded once. All callers use this function, so that they
+/// agree on the meaning of a request.
 ///
 /// # Errors
-/// `BadRequest` when it is none, or has one twice.
+/// `BadRequest` if the query is malformed or repeats a parameter.
 pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>> {
     let wrong = || CatalogError::new(ErrorReason::BadRequest, "`uri` is not the URL of an object");
     let mut pairs = BTreeMap::new();
@@ -457,7 +456,7 @@ pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>> {
     Ok(pairs)
 }
 
-/// The bucket and the key of an address, whichever way it says them.
+/// Returns the bucket and the key of a URL in path style or virtual-host style.
 fn locate(host: &str, path: &str, place: &S3Location) -> Result<(String, String)> {
     let own = super::host(&place.endpoint);
     let is_amazon = place.endpoint == super::amazon_endpoint(&place.region);
@@ -472,7 +471,7 @@ fn locate(host: &str, path: &str, place: &S3Location) -> Result<(String, String)
             let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
             return Ok((bucket.to_owned(), key.to_owned()));
         }
-        // A name of the bucket before an address of numbers is no name of a host.
+        // A bucket name before an IP address is not a host name.
         let bucket = host.strip_suffix(&**own).and_then(|it| it.strip_suffix('.'));
         let is_virtual = is_amazon || place.style == BucketStyle::Virtual;
         if let Some(bucket) = bucket.filter(|it| is_virtual && !it.is_empty()) {

@@ -1,8 +1,8 @@
-//! Objects at a moment of the past.
+//! Objects at a past moment.
 //!
-//! It is what is there now, but for what the log says happened since: the first line after the
-//! moment that is about a name says what the name was at the moment. So the log has to go back to
-//! the moment and no further, and looking costs as much as has happened since.
+//! The past state is the present state with the changes in the log undone: the first line after the
+//! moment that concerns a name records its meaning at the moment. So the log must reach back to the
+//! moment, and the cost is proportional to the number of changes since.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -16,10 +16,10 @@ use super::timeline::{TimelineMoment, number_at, number_column, number_lines};
 use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Most lines that are gone through to find what was there.
+/// Most log lines read to reconstruct a past state.
 pub const LINES_BACK_MAX: usize = 50_000;
 
-/// Namespaces that are asked for in one statement.
+/// Most namespaces queried in one statement.
 const PATHS_AT_ONCE: usize = 500;
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
@@ -29,34 +29,34 @@ type Stored<T> = std::result::Result<T, SqlStoreError>;
 pub struct PastRelation {
     /// Id, now and then.
     pub id: String,
-    /// Version that it had; none when the log does not say it.
+    /// Its version; `None` if the log does not record it.
     pub version: Option<u64>,
-    /// The metadata file that it had.
+    /// Its metadata file.
     pub location: String,
 }
 
-/// A relation of the past, and what is there of it now.
+/// A past relation and its present state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastAndPresent {
     /// State of the relation at that time.
     pub past: PastRelation,
-    /// Present name; none when it is gone.
+    /// Present name; `None` if it no longer exists.
     pub today: Option<TableIdent>,
     /// True if it still has the same version.
     pub is_current: bool,
-    /// True if it is gone and may come back with policies.
+    /// True if it no longer exists and may be restored with policies.
     pub has_policies: bool,
     /// True if the namespace of this name was made after that moment.
     pub is_of_another: bool,
 }
 
-/// Meaning of a line for its name, just before the line.
+/// Meaning of a name just before a line of the log.
 enum PriorName {
-    /// There was nothing.
+    /// No relation had the name.
     Nothing,
     /// The name was that of the relation with this id.
     Relation(String),
-    /// The line is not about what the name stands for.
+    /// The line does not concern the name.
     Unsaid,
 }
 
@@ -64,7 +64,7 @@ fn kind_of(act: &str) -> RelationKind {
     if act.ends_with("-view") { RelationKind::View } else { RelationKind::Table }
 }
 
-/// Returns what `line` says of the name `ident`.
+/// Returns the meaning of the name `ident` before `line`.
 fn before(line: &StoredLogLine, ident: &TableIdent) -> PriorName {
     if line.target.as_ref() == Some(ident) {
         return PriorName::Nothing;
@@ -75,13 +75,13 @@ fn before(line: &StoredLogLine, ident: &TableIdent) -> PriorName {
         "create-table" | "create-view" | "register-view" | "undrop-table" | "undrop-view" => {
             PriorName::Nothing
         }
-        // It may have taken the place of what was there.
+        // It may have replaced a relation.
         "register-table" if line.previous.is_none() => PriorName::Nothing,
         _ => was(),
     }
 }
 
-/// Lines after a number that a condition holds for, oldest first.
+/// Returns the lines after a number that match a condition, oldest first.
 fn lines_after(
     it: &mut dyn StoreTransaction,
     condition: &str,
@@ -92,7 +92,7 @@ fn lines_after(
     let next = parameters.len() + 1;
     parameters.push(SqlValue::Int(number));
     let most = LINES_BACK_MAX;
-    // Lines without a number were written after all that have one.
+    // Lines without a number were written after all numbered ones.
     let sql = format!(
         "SELECT {column}, {LINE} FROM catalog_log \
          WHERE {condition} AND ({column} > ${next} OR {column} IS NULL) \
@@ -107,7 +107,7 @@ fn lines_after(
     rows.iter().map(line).collect()
 }
 
-/// Returns whether a namespace was there.
+/// Returns whether a namespace existed.
 fn had_namespace(
     it: &mut dyn StoreTransaction,
     warehouse: &str,
@@ -123,7 +123,7 @@ fn had_namespace(
     }
 }
 
-/// The innermost of a namespace and of those that it is in that was not made again since; none when
+/// Returns the innermost of a namespace and its ancestors that was not recreated since; `None` if
 /// all were.
 fn kept_since(
     it: &mut dyn StoreTransaction,
@@ -154,10 +154,10 @@ fn require_namespace(
     }
 }
 
-/// Lines of namespaces that were made.
+/// Condition for lines that created a namespace.
 const MADE: &str = "warehouse = $1 AND namespace = $2 AND act = 'create-namespace'";
 
-/// Lines that are about names of a namespace, or that gave something a name in it.
+/// Condition for lines that concern names in a namespace, or that gave a relation a name in it.
 const ABOUT_NAMES: &str = "warehouse = $1 AND name IS NOT NULL \
     AND (namespace = $2 OR target IS NOT NULL)";
 
@@ -223,7 +223,7 @@ fn relation_then(
     version_then(it, id, number)
 }
 
-/// Returns which version a relation had that was there.
+/// Returns the version that an existing relation had.
 fn version_then(
     it: &mut dyn StoreTransaction,
     id: String,
@@ -238,7 +238,7 @@ fn version_then(
     if let Some(StoredLogLine { act, version, previous: Some(location), .. }) =
         lines.into_iter().next()
     {
-        // A line of what goes has the last version, one of what goes on the next.
+        // A line of a removal has the last version, a line of a change the next one.
         let is_last = act.starts_with("drop") || act.starts_with("unregister");
         let version = version.map(|it| if is_last { it } else { it.saturating_sub(1) });
         return Ok(Some(PastRelation { id, version, location }));
@@ -249,7 +249,7 @@ fn version_then(
         .transpose()
 }
 
-/// A relation of the past with what is there of it now.
+/// Adds the present state to a past relation.
 fn with_today(
     it: &mut dyn StoreTransaction,
     warehouse: &str,
@@ -284,11 +284,11 @@ fn ident_of(namespace: &str, name: &str) -> Stored<TableIdent> {
 pub(crate) struct PastStore(pub(super) CatalogDatabase);
 
 impl PastStore {
-    /// Namespaces that were directly below `parent`, or of the first level, in the order of their
-    /// keys; and the innermost namespace whose name is still the same one's.
+    /// Returns the namespaces that were directly below `parent`, or at the top level, in the order
+    /// of their keys; and the innermost namespace that was not recreated since.
     ///
     /// # Errors
-    /// `Gone` when the log does not go back so far; `NoSuchNamespace` when there was no parent.
+    /// `Gone` if the log does not reach back so far; `NoSuchNamespace` if the parent did not exist.
     pub(crate) async fn namespaces_at(
         &self,
         warehouse: &str,
@@ -330,11 +330,11 @@ impl PastStore {
         Ok((paths.collect::<Result<_>>()?, kept))
     }
 
-    /// Names of all tables or all views that a namespace had, in order; and the innermost namespace
-    /// whose name is still the same one's.
+    /// Returns the names of all tables or all views that a namespace had, in order; and the
+    /// innermost namespace that was not recreated since.
     ///
     /// # Errors
-    /// `Gone` when the log does not go back so far; `NoSuchNamespace` when there was none.
+    /// `Gone` if the log does not reach back so far; `NoSuchNamespace` if it did not exist.
     pub(crate) async fn relations_at(
         &self,
         warehouse: &str,
@@ -354,16 +354,16 @@ impl PastStore {
         Ok((names.into_iter().collect(), kept))
     }
 
-    /// Metadata files that any line of the log names, whatever table had them then, whose path has
-    /// the last two parts of this directory. There may be others among them, of another directory
-    /// that is called alike.
+    /// Returns the metadata files that the log names, of any table, whose path contains the last
+    /// two segments of this directory. The result may include files of other directories that end
+    /// alike.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn logged_below(&self, directory: &str) -> Result<HashSet<String>> {
         let mut parts: Vec<_> = directory.rsplit('/').filter(|it| !it.is_empty()).take(2).collect();
         parts.reverse();
-        // Whatever the scheme and the root are written like.
+        // Independent of the scheme and of the form of the root.
         let part = SqlValue::from(format!("/{}/", parts.join("/")));
         let read = self.0.read("catalog.logged_below", move |it| {
             let sql = "SELECT previous, location FROM catalog_log \
@@ -379,11 +379,11 @@ impl PastStore {
         read.await
     }
 
-    /// The number of the line that made each of these namespaces last, of those that were made
-    /// after a number. Lines without a number are after all.
+    /// Returns the number of the line that last created each of these namespaces, if it is after
+    /// `number`. Lines without a number are after all others.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn made_since(
         &self,
         warehouse: &str,
@@ -414,10 +414,11 @@ impl PastStore {
         read.await
     }
 
-    /// Returns what relations are called now, by their ids. Those that are gone are not there.
+    /// Returns the present names of relations by their ids. Relations that no longer exist are
+    /// omitted.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn names_today(
         &self,
         warehouse: &str,
@@ -444,11 +445,11 @@ impl PastStore {
         read.await
     }
 
-    /// Returns which relation had a name, and which version; and what is there of it now.
+    /// Returns the relation and version that had a name, and its present state.
     ///
     /// # Errors
-    /// `Gone` when the log does not go back so far; `NoSuchTable` or `NoSuchView` when nothing had
-    /// the name.
+    /// `Gone` if the log does not reach back so far; `NoSuchTable` or `NoSuchView` if no relation
+    /// had the name.
     pub(crate) async fn relation_at(
         &self,
         warehouse: &str,
