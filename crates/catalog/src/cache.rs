@@ -1,13 +1,13 @@
-//! Documents that answers are made of, kept in memory up to a number of bytes.
+//! Documents for responses, kept in memory up to a number of bytes.
 //!
-//! A name leads to a [`CachedVersion`], which holds the bytes of the answers, and counts with what
-//! the allocator has set aside for it, also where that grows later. What is kept is
-//! never older than what was committed: who commits puts the new entry in place before the commit
-//! is answered, and what somebody was reading from the store meanwhile is not kept.
+//! A name maps to a [`CachedVersion`], which holds the bytes of responses and is charged the memory
+//! that the allocator reserves for it, including later growth. A cached entry is never older than
+//! the last commit: a commit publishes the new entry before it is acknowledged, and concurrent
+//! reads from the store are not cached.
 //!
-//! When the bytes are too many, what was not asked for since the last time around goes (the clock
-//! algorithm), beginning with what was never asked for again: a scan over all tables does not push
-//! out those that are in use.
+//! If the cache exceeds its size, it evicts entries not used since the last pass (the clock
+//! algorithm), beginning with those never used again: a scan over all tables does not evict those
+//! in use.
 
 mod entry;
 mod gzip;
@@ -26,20 +26,20 @@ use parking_lot::RwLock;
 pub use self::entry::{CachedVersion, ParsedDocument, SnapshotSelection};
 pub use self::text::{AnswerText, COPIED_BYTES_MAX, Frames};
 
-/// Parts with a lock of their own.
+/// Number of shards, each with its own lock.
 const SHARDS: usize = 16;
 
-/// Names that wait in a part's queue for each that is kept: some were removed meanwhile.
+/// Most names in a shard's queue for each cached one: some were removed meanwhile.
 const QUEUE_FACTOR: usize = 2;
 
-/// Names in a part's queue that are not worth sweeping for.
+/// Length up to which a shard's queue is not compacted.
 const QUEUE_MIN: usize = 64;
 
-/// Fraction of all bytes that one entry may take; a larger one is not kept.
+/// Divisor of the cache size for the largest entry; a larger one is not cached.
 const LARGEST_PART: usize = 2;
 
-/// Number of passes over all parts in search of room. The first takes away the marks of readers,
-/// the next time finds room; more often only where readers are as fast as that.
+/// Most passes over all shards in search of room. The first clears the marks of readers, the second
+/// finds room, unless readers set the marks as fast.
 const ROUNDS_MAX: usize = 4;
 
 /// Key of an entry: the id of a warehouse, and a name in it.
@@ -52,8 +52,8 @@ pub struct CacheKey {
 }
 
 impl CacheKey {
-    /// Bytes that an entry of this name takes beside itself: in the table and in the queue, both of
-    /// which have some room, and of names.
+    /// Bytes that an entry of this name takes beside the entry itself: in the table and in the
+    /// queue, both with spare capacity, and for names.
     fn weight(&self) -> usize {
         let (slot, queued) = (size_of::<(CacheKey, CacheSlot)>(), size_of::<CacheKey>());
         let levels = self.ident.namespace.levels();
@@ -63,7 +63,7 @@ impl CacheKey {
     }
 }
 
-/// Parts of a [`CacheKey`], so that one can be looked for without being made.
+/// Parts of a [`CacheKey`], for lookups without building one.
 trait CacheKeyParts {
     fn parts(&self) -> (&str, &TableIdent);
 }
@@ -120,35 +120,35 @@ pub struct EntryCache {
     shards: Vec<RwLock<CacheShard>>,
     hasher: RandomState,
     bytes_max: usize,
-    /// Bytes that all parts hold. Entries that grow add to it.
+    /// Bytes that all shards hold. Entries that grow add to it.
     bytes: Arc<AtomicUsize>,
-    /// In which part room is looked for next.
+    /// Shard in which the next search for room begins.
     hand: AtomicUsize,
 }
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheFigures {
-    /// Names whose entry was kept when somebody asked for it.
+    /// Lookups that found a cached entry.
     pub hits: u64,
-    /// Names whose entry was not kept, or that nothing has.
+    /// Lookups of names that were not cached, or do not exist.
     pub misses: u64,
-    /// Entries that made room for others.
+    /// Entries evicted for others.
     pub evictions: u64,
-    /// Bytes that all entries take, as the allocator sets them aside.
+    /// Bytes of all entries, as reserved by the allocator.
     pub bytes: usize,
-    /// Entries that are kept.
+    /// Cached entries.
     pub entries: usize,
 }
 
 #[derive(Debug, Default)]
 struct CacheShard {
     slots: HashMap<CacheKey, CacheSlot>,
-    /// Every kept name once, and some that are not kept any more.
+    /// Every cached name once, and some that are no longer cached.
     queue: VecDeque<CacheKey>,
     /// Names that are being read from the store, and whether they changed since.
     pending: HashMap<CacheKey, bool>,
-    /// Asked for and kept. By part, so that readers of one part do not slow down those of another.
+    /// Hits, counted by shard, so that readers of one shard do not slow down those of another.
     hits: AtomicU64,
     misses: AtomicU64,
     evictions: u64,
@@ -157,9 +157,9 @@ struct CacheShard {
 #[derive(Debug)]
 struct CacheSlot {
     entry: Arc<CachedVersion>,
-    /// Bytes that it took when it was put here.
+    /// Bytes that it took when it was inserted.
     bytes: usize,
-    /// Set by readers, taken away by who looks for room.
+    /// Set by readers, cleared by the search for room.
     used: AtomicBool,
 }
 
@@ -171,7 +171,7 @@ pub struct CacheFill<'a> {
 }
 
 impl EntryCache {
-    /// A cache that holds up to `bytes_max`; what alone is more than half of it is not kept.
+    /// Creates a cache of up to `bytes_max`; an entry larger than half of it is not cached.
     #[must_use]
     pub fn new(bytes_max: usize) -> EntryCache {
         EntryCache {
@@ -183,7 +183,7 @@ impl EntryCache {
         }
     }
 
-    /// The entry of this name in the warehouse with this id, if it is kept.
+    /// Returns the entry of this name in the warehouse with this id, if it is cached.
     #[must_use]
     pub fn get(&self, warehouse: &str, ident: &TableIdent) -> Option<Arc<CachedVersion>> {
         // Entries grow while they are read.
@@ -197,21 +197,21 @@ impl EntryCache {
             return None;
         };
         shard.hits.fetch_add(1, Ordering::Relaxed);
-        // Most are set already: readers of one table do not fight over a line of memory.
+        // Most marks are already set: readers of one table do not contend for a cache line.
         if !slot.used.load(Ordering::Relaxed) {
             slot.used.store(true, Ordering::Relaxed);
         }
         Some(Arc::clone(&slot.entry))
     }
 
-    /// Says that this name is about to be read from the store.
+    /// Announces that this name is about to be read from the store.
     #[must_use]
     pub fn read(&self, key: CacheKey) -> CacheFill<'_> {
         self.shard(&key).write().pending.insert(key.clone(), false);
         CacheFill { cache: self, key }
     }
 
-    /// Puts what was committed in place.
+    /// Inserts a committed version.
     pub fn publish(&self, key: CacheKey, entry: Arc<CachedVersion>) {
         {
             let mut shard = self.shard(&key).write();
@@ -221,21 +221,21 @@ impl EntryCache {
         self.make_room();
     }
 
-    /// Forgets a name: there is nothing behind it any more, or something else.
+    /// Forgets a name: it no longer exists, or has another version.
     pub fn forget(&self, key: &CacheKey) {
         let mut shard = self.shard(key).write();
         shard.touch(key);
         self.bytes.fetch_sub(shard.remove(key), Ordering::Relaxed);
     }
 
-    /// Bytes that all entries take, and how many there are.
+    /// Returns the bytes and the number of all entries.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let count = self.shards.iter().map(|shard| shard.read().slots.len()).sum();
         (self.bytes.load(Ordering::Relaxed), count)
     }
 
-    /// Returns what has been counted.
+    /// Returns the counters.
     #[must_use]
     pub fn figures(&self) -> CacheFigures {
         let bytes = self.bytes.load(Ordering::Relaxed);
@@ -251,14 +251,14 @@ impl EntryCache {
         })
     }
 
-    /// Keeps an entry in place of an older one.
+    /// Inserts an entry or replaces an older one.
     fn insert(&self, shard: &mut CacheShard, key: CacheKey, entry: Arc<CachedVersion>) {
         let bytes = entry.weight() + key.weight();
         if bytes > self.bytes_max / LARGEST_PART {
             self.bytes.fetch_sub(shard.remove(&key), Ordering::Relaxed);
             return;
         }
-        // Added first: another thread may be taking them away as soon as it is there.
+        // Added first: another thread may subtract them as soon as the entry is inserted.
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         entry.enter(&self.bytes);
         let used = shard.slots.get(&key).is_some_and(|old| old.used.load(Ordering::Relaxed));
@@ -269,7 +269,7 @@ impl EntryCache {
         }
     }
 
-    /// Removes what nobody asked for since the last time around, one lock at a time.
+    /// Evicts entries not used since the last pass, one lock at a time.
     fn make_room(&self) {
         for _ in 0..ROUNDS_MAX * SHARDS {
             if self.bytes.load(Ordering::Relaxed) <= self.bytes_max {
@@ -295,7 +295,7 @@ impl EntryCache {
 }
 
 impl CacheFill<'_> {
-    /// Keeps what was read, unless it was changed meanwhile.
+    /// Inserts the entry that was read, unless the name changed meanwhile.
     pub fn keep(self, entry: Arc<CachedVersion>) {
         {
             let mut shard = self.cache.shard(&self.key).write();
@@ -314,8 +314,8 @@ impl Drop for CacheFill<'_> {
 }
 
 impl CacheSlot {
-    /// Gives the entry up. Answers how many bytes it took when it was put here; what it has come to
-    /// hold since is taken from the account here.
+    /// Releases the entry. Returns the bytes that it took when it was inserted; later growth is
+    /// subtracted here.
     fn release(self) -> usize {
         self.entry.leave();
         self.bytes
@@ -323,14 +323,14 @@ impl CacheSlot {
 }
 
 impl CacheShard {
-    /// Marks what is being read of this name as outdated.
+    /// Marks a pending read of this name as outdated.
     fn touch(&mut self, key: &CacheKey) {
         if let Some(changed) = self.pending.get_mut(key) {
             *changed = true;
         }
     }
 
-    /// Forgets a name. Answers how many bytes that gives back.
+    /// Removes a name. Returns the bytes that this frees.
     fn remove(&mut self, key: &CacheKey) -> usize {
         let bytes = self.slots.remove(key).map_or(0, CacheSlot::release);
         if self.queue.len() > QUEUE_FACTOR * self.slots.len() + QUEUE_MIN {

@@ -1,4 +1,4 @@
-//! Rights: who has which to what, and what follows for what is in it.
+//! Rights: grants of principals on objects, and the rights to contained objects that follow.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -15,11 +15,11 @@ use crate::principal::{AccessRight, RightTarget, VisibleNames};
 /// Most grants.
 pub const GRANTS_MAX: usize = 50_000;
 
-/// All rights there are.
+/// All rights.
 const RIGHTS: [AccessRight; 4] =
     [AccessRight::Read, AccessRight::Write, AccessRight::Manage, AccessRight::Grant];
 
-/// Returns how a right is written.
+/// Returns the textual name of a right.
 pub(super) const fn name(right: AccessRight) -> &'static str {
     match right {
         AccessRight::Read => "read",
@@ -38,7 +38,7 @@ const fn bit(right: AccessRight) -> u8 {
     }
 }
 
-/// A set of rights. Who may manage may write, and who may write may read; to grant is apart.
+/// A set of rights. Manage implies write, and write implies read; grant is separate.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct RightSet(u8);
 
@@ -49,7 +49,7 @@ impl RightSet {
     /// All rights.
     pub const ALL: RightSet = RightSet(15);
 
-    /// Returns whether they are enough for what needs this one.
+    /// Returns whether the set includes or implies a right.
     #[must_use]
     pub const fn allow(self, right: AccessRight) -> bool {
         let enough = match right {
@@ -63,7 +63,7 @@ impl RightSet {
         self.0 & enough != 0
     }
 
-    /// Returns the rights of either.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn and(self, others: RightSet) -> RightSet {
         RightSet(self.0 | others.0)
@@ -75,29 +75,29 @@ impl RightSet {
         RightSet(self.0 & !others.0)
     }
 
-    /// Returns whether this one was given itself, not only one that allows the same.
+    /// Returns whether this right itself was granted, rather than implied.
     #[must_use]
     pub const fn has(self, right: AccessRight) -> bool {
         self.0 & bit(right) != 0
     }
 
-    /// Each of them, as they were given.
+    /// Iterates over the granted rights, without implied ones.
     pub fn iter(self) -> impl Iterator<Item = AccessRight> {
         RIGHTS.into_iter().filter(move |right| self.has(*right))
     }
 
-    /// Returns them with all that they allow: who may change a table may read it.
+    /// Returns the set with all implied rights: write implies read.
     #[must_use]
     pub fn with_implied(self) -> RightSet {
         RIGHTS.into_iter().filter(|right| self.allow(*right)).collect()
     }
 
-    /// Returns the bits that the store keeps.
+    /// Returns the bits for the store.
     pub(super) fn bits(self) -> i64 {
         i64::from(self.0)
     }
 
-    /// Returns what the store kept.
+    /// Returns the set of bits from the store.
     pub(super) fn of_bits(bits: i64) -> Option<RightSet> {
         u8::try_from(bits).ok().filter(|bits| bits & !RightSet::ALL.0 == 0).map(RightSet)
     }
@@ -156,10 +156,10 @@ pub struct PrincipalGrant {
 }
 
 impl PrincipalGrant {
-    /// Refuses what cannot be granted.
+    /// Rejects an invalid grant.
     ///
     /// # Errors
-    /// `BadRequest` that names the field.
+    /// `BadRequest`, which names the field.
     pub fn check(&self) -> Result<()> {
         let refuse = |message: &str| Err(CatalogError::new(ErrorReason::BadRequest, message));
         check_principal(&self.principal, PRINCIPALS)?;
@@ -174,11 +174,11 @@ impl PrincipalGrant {
     }
 }
 
-/// Rights as they are looked up: by principal and warehouse, then down the levels of a namespace.
+/// Index of rights: by principal and warehouse, then down the levels of a namespace.
 #[derive(Debug, Default)]
 pub(super) struct GrantIndex(HashMap<Box<str>, Arc<RightTrees>>);
 
-/// Rights of somebody in each warehouse, by its id.
+/// Rights of a principal in each warehouse, by its id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RightTrees(BTreeMap<Box<str>, RightNode>);
 
@@ -190,7 +190,7 @@ struct RightNode {
 }
 
 impl RightNode {
-    /// Tells whether there is a right to read it, or anything in it.
+    /// Returns whether the node, or anything below it, is readable.
     fn leads_to_readable(&self) -> bool {
         self.rights.allow(AccessRight::Read)
             || self.relations.values().any(|rights| rights.allow(AccessRight::Read))
@@ -210,10 +210,10 @@ impl RightNode {
 }
 
 impl GrantIndex {
-    /// Rights of these grants, each with the id of its warehouse.
+    /// Builds the index of grants, each with the id of its warehouse.
     ///
     /// # Errors
-    /// When one of them is none.
+    /// If a grant is invalid.
     pub(super) fn new(all: &[(Box<str>, PrincipalGrant)]) -> Result<GrantIndex> {
         let mut grants: HashMap<Box<str>, RightTrees> = HashMap::new();
         for (warehouse, grant) in all {
@@ -232,14 +232,14 @@ impl GrantIndex {
         Ok(GrantIndex(grants.into_iter().map(|(who, trees)| (who, Arc::new(trees))).collect()))
     }
 
-    /// Returns what was given to a principal itself.
+    /// Returns the rights granted to a principal itself.
     pub(super) fn of(&self, principal: &str) -> Option<&Arc<RightTrees>> {
         self.0.get(principal)
     }
 }
 
 impl RightTrees {
-    /// Returns what was given to any of several principals.
+    /// Returns the union of the rights of several principals.
     pub(super) fn of_all<'a>(all: impl IntoIterator<Item = &'a Arc<RightTrees>>) -> RightTrees {
         let mut sum = RightTrees::default();
         for (warehouse, node) in all.into_iter().flat_map(|trees| &trees.0) {
@@ -248,7 +248,7 @@ impl RightTrees {
         sum
     }
 
-    /// Rights to some namespaces of a warehouse, or to all of it when there is none.
+    /// Returns rights to some namespaces of a warehouse, or to all of it if the list is empty.
     pub(super) fn to(
         warehouse: &str,
         namespaces: &[NamespaceIdent],
@@ -268,9 +268,8 @@ impl RightTrees {
         RightTrees([(warehouse.into(), root)].into_iter().collect())
     }
 
-    /// Finds out which names directly in a namespace, or in a warehouse, may be known: all where
-    /// there is a right to read it, and otherwise those of what may be read and of what leads
-    /// there.
+    /// Returns the visible names directly in a namespace or warehouse: all if it is readable,
+    /// otherwise those of readable objects and of ancestors of readable objects.
     pub(super) fn visible(&self, warehouse: &str, parent: Option<&NamespaceIdent>) -> VisibleNames {
         let above = parent.map(NamespaceIdent::levels).unwrap_or_default();
         let Some(mut node) = self.0.get(warehouse) else { return VisibleNames::Nothing };
@@ -295,7 +294,7 @@ impl RightTrees {
         VisibleNames::Part { namespaces, relations }
     }
 
-    /// Returns what follows for something: what was given on it and on all that it is in.
+    /// Returns the effective rights to an object: granted on it and on everything that contains it.
     pub(super) fn rights(&self, warehouse: &str, object: RightTarget<'_>) -> RightSet {
         let (namespace, relation) = match object {
             RightTarget::Warehouse => (None, None),

@@ -14,7 +14,7 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{CatalogPrincipal, TokenClaims};
 use crate::store::Properties;
 
-/// Most roles.
+/// Most roles in total.
 pub const ROLES_MAX: usize = 1000;
 
 /// Most members of all roles together.
@@ -29,10 +29,10 @@ const NAME_BYTES_MAX: usize = 100;
 /// Prefixes of members of a role: roles have no roles.
 const MEMBERS: &[&str] = &["client:", "tenant:", "oidc:", "group:"];
 
-/// Principals whose rights are kept ready, at most. Others have them put together again.
+/// Most principals whose combined rights are cached. Those of others are computed at every request.
 const READY_MAX: usize = 10_000;
 
-/// Tokens of one principal with different claims whose rights are kept ready, at most.
+/// Most tokens of one principal with different claims whose rights are cached.
 const READY_CLAIMS_MAX: usize = 8;
 
 /// A role and who has it.
@@ -56,7 +56,7 @@ pub struct MembersChange {
     pub remove: Vec<String>,
 }
 
-/// Refuses what no role may be called.
+/// Rejects invalid role names.
 pub(super) fn check_name(name: &str) -> Result<()> {
     let is_name = |byte: u8| byte.is_ascii_graphic() && !b":/\\\"".contains(&byte);
     if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_name) {
@@ -77,7 +77,7 @@ fn check_members(members: &[String]) -> Result<()> {
     members.iter().try_for_each(|member| check_principal(member, MEMBERS))
 }
 
-/// The principal that a role is.
+/// Returns the principal id of a role.
 pub(super) fn principal(role: &str) -> String {
     format!("{ROLE_PREFIX}{role}")
 }
@@ -94,7 +94,7 @@ pub(super) struct RoleMembership {
 }
 
 impl RoleMembership {
-    /// All roles.
+    /// Indexes all roles.
     pub(super) fn new(mut all: Vec<RoleRecord>, catalog_roles: CatalogRoles) -> RoleMembership {
         let mut of: HashMap<Box<str>, Vec<Box<str>>> = HashMap::new();
         for role in &all {
@@ -102,7 +102,7 @@ impl RoleMembership {
                 of.entry(member.as_str().into()).or_default().push(role.name.as_str().into());
             }
         }
-        // By bytes, whatever the database's order is.
+        // In byte order, independent of the database's collation.
         all.sort_by(|one, other| one.name.cmp(&other.name));
         RoleMembership { all, of, catalog_roles }
     }
@@ -111,13 +111,14 @@ impl RoleMembership {
         self.of.get(id).into_iter().flatten().map(|role| &**role)
     }
 
-    /// Names of the roles that somebody has, whichever his token lets him use; some may come twice.
+    /// Names of a principal's roles, regardless of the role its token is limited to; duplicates are
+    /// possible.
     fn of_who<'a>(&'a self, who: &'a CatalogPrincipal) -> impl Iterator<Item = &'a str> {
         let groups = who.claims.iter().flat_map(|it| &it.groups);
         self.of_id(&who.id).chain(groups.flat_map(|group| self.of_id(group)))
     }
 
-    /// Ids of all principals whose rights somebody has. His token may be for one role only.
+    /// Ids of all principals whose rights a principal has. Its token may be limited to one role.
     pub(super) fn principals(&self, who: &CatalogPrincipal) -> Vec<String> {
         let only = who.claims.as_ref().and_then(|it| it.role.as_deref());
         if let Some(only) = only {
@@ -127,7 +128,7 @@ impl RoleMembership {
         self.every_principal(who)
     }
 
-    /// Ids of everything that somebody is, whatever his token is for.
+    /// All ids that apply to a principal, regardless of its token's role.
     pub(super) fn every_principal(&self, who: &CatalogPrincipal) -> Vec<String> {
         let mut all = vec![who.id.to_string()];
         all.extend(who.claims.iter().flat_map(|it| &it.groups).map(ToString::to_string));
@@ -137,12 +138,12 @@ impl RoleMembership {
         all
     }
 
-    /// Ids of everything that a principal is by its id alone: itself, its roles, and what they
-    /// have.
+    /// All ids that apply to a principal known by its id alone: itself, its roles and their catalog
+    /// roles.
     pub(super) fn principals_of_id(&self, id: &str) -> Vec<String> {
         let mut who = CatalogPrincipal::new(id, id);
         if let Some(tenant) = id.strip_prefix(GUEST_PREFIX) {
-            // What restricts a tenant restricts its sandboxes.
+            // Policies on a tenant restrict its sandboxes.
             let groups = vec![format!("{TENANT_PREFIX}{tenant}").into()];
             who.claims = Some(Arc::new(TokenClaims { groups, ..TokenClaims::default() }));
         }
@@ -155,7 +156,7 @@ impl RoleMembership {
         all
     }
 
-    /// Refuses a role that there is not; all other principals are taken for granted.
+    /// Rejects a role that does not exist; other principals are not checked.
     ///
     /// # Errors
     /// `NotFound`.
@@ -172,8 +173,8 @@ impl RoleMembership {
         std::iter::once(principal(role)).chain(own)
     }
 
-    /// Returns whether somebody is nothing but himself, so that what was given to him is all he
-    /// has.
+    /// Returns whether no other id applies to a principal, so that its own grants are all its
+    /// rights.
     fn is_alone(&self, who: &CatalogPrincipal) -> bool {
         let claims = who.claims.as_ref();
         claims.is_none_or(|it| it.role.is_none() && it.groups.is_empty())
@@ -181,12 +182,12 @@ impl RoleMembership {
     }
 }
 
-/// Rights of principals together with those of their roles, put together when they are first asked
-/// for. It goes with the grants it was made of.
+/// Combined rights of principals and their roles, computed on first use. Discarded with the grants
+/// that it was computed from.
 #[derive(Debug, Default)]
 pub(super) struct CombinedRights(RwLock<HashMap<Arc<str>, Vec<OfClaims>>>);
 
-/// Rights by a token with such claims.
+/// Rights by a token with these claims.
 type OfClaims = (Option<Arc<TokenClaims>>, Arc<RightTrees>);
 
 impl CombinedRights {
@@ -218,16 +219,16 @@ impl CombinedRights {
     }
 }
 
-/// Roles and who has them.
+/// Roles and their members.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleRegistry<'a>(pub(super) &'a AccessControl);
 
 impl RoleRegistry<'_> {
-    /// Makes a role.
+    /// Creates a role.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator; `AlreadyExists`; `BadRequest` when the name is none,
-    /// a member is none, or there are too many.
+    /// `Forbidden` if the caller is no operator; `AlreadyExists`; `BadRequest` if the name or a
+    /// member is invalid, or there are too many.
     pub async fn create_role(
         self,
         who: &CatalogPrincipal,
@@ -237,10 +238,10 @@ impl RoleRegistry<'_> {
         self.create_role_with(who, name, members, &Properties::new()).await
     }
 
-    /// Makes a role that has properties.
+    /// Creates a role with properties.
     ///
     /// # Errors
-    /// Those of [`RoleRegistry::create_role`]; `BadRequest` when the properties are too many.
+    /// Those of [`RoleRegistry::create_role`]; `BadRequest` if there are too many properties.
     pub async fn create_role_with(
         self,
         who: &CatalogPrincipal,
@@ -256,11 +257,11 @@ impl RoleRegistry<'_> {
         self.0.changed().await
     }
 
-    /// Changes who has a role.
+    /// Changes the members of a role.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator; `NotFound`; `BadRequest` when a member is none, or
-    /// there are too many.
+    /// `Forbidden` if the caller is no operator; `NotFound`; `BadRequest` if a member is invalid,
+    /// or there are too many.
     pub async fn change_members(
         self,
         who: &CatalogPrincipal,
@@ -274,26 +275,26 @@ impl RoleRegistry<'_> {
         self.0.changed().await
     }
 
-    /// Removes a role and what was granted to it.
+    /// Removes a role and the grants to it.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator; `NotFound`.
+    /// `Forbidden` if the caller is no operator; `NotFound`.
     pub async fn delete_role(self, who: &CatalogPrincipal, role: &str) -> Result<()> {
         only_operators(who)?;
         self.0.0.store.delete_role(role).await?;
         self.0.changed().await
     }
 
-    /// All roles, by name.
+    /// Returns all roles, by name.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator.
+    /// `Forbidden` if the caller is no operator.
     pub fn list(self, who: &CatalogPrincipal) -> Result<Vec<RoleRecord>> {
         only_operators(who)?;
         Ok(self.0.0.loaded.read().roles.all.clone())
     }
 
-    /// Refuses somebody who does not have a role.
+    /// Rejects a principal that does not have a role.
     pub(super) fn require_role(self, who: &CatalogPrincipal, role: &str) -> Result<()> {
         if self.0.0.loaded.read().roles.of_who(who).any(|it| it == role) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The current versions of tables and views: from memory or from the store, and the locks by name
-//! under which they are read and changed.
+//! Current versions of tables and views, from memory or from the store, and the locks by name under
+//! which they are read and changed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,24 +22,24 @@ use crate::store::{
 };
 use crate::warehouse::Warehouse;
 
-/// Current versions of tables and views in memory, read from the store when they are asked for,
-/// with the locks by name. Cheap to clone.
+/// Current versions of tables and views in memory, read from the store on demand, with the locks by
+/// name. Cheap to clone.
 #[derive(Clone)]
 pub struct RelationEntries(Arc<RelationEntriesInner>);
 
 struct RelationEntriesInner {
     location_store: LocationStore,
     relation_store: RelationStore,
-    /// True if other servers may change what is in the store.
+    /// True if other servers may change the store.
     is_shared: bool,
     cache: EntryCache,
     /// Locks of loads from the store.
     loads: Arc<KeyLocks<CacheKey>>,
     /// Locks of changes, by table or view.
     changes: Arc<KeyLocks<CacheKey>>,
-    /// Largest age of an answer to a reader, as [`CatalogSettings::pointer_cache`] says.
+    /// Largest age of an entry for a reader, see [`CatalogSettings::pointer_cache`].
     pointer_cache: Duration,
-    /// True if metadata files are looked at, as [`CatalogSettings::check_files`] says.
+    /// True if metadata files are checked, see [`CatalogSettings::check_files`].
     check_files: bool,
 }
 
@@ -63,13 +63,13 @@ impl RelationEntries {
         }))
     }
 
-    /// Returns what was found in memory and what was not.
+    /// Returns the cache's counters.
     #[must_use]
     pub fn figures(&self) -> CacheFigures {
         self.0.cache.figures()
     }
 
-    /// The entry of a table or view, from memory or from the store.
+    /// Returns the entry of a table or view, from memory or from the store.
     ///
     /// # Errors
     /// `NoSuchTable` or `NoSuchView`.
@@ -82,11 +82,11 @@ impl RelationEntries {
         self.entry_of_age(warehouse, kind, ident, Duration::ZERO).await
     }
 
-    /// Loads an entry for a reader: where other servers change the store, it may be as old as the
-    /// settings say.
+    /// Loads an entry for a reader: if other servers change the store, it may be as old as the
+    /// settings allow.
     ///
     /// # Errors
-    /// As of [`RelationEntries::entry`].
+    /// As in [`RelationEntries::entry`].
     pub(crate) async fn entry_to_read(
         &self,
         warehouse: &Warehouse,
@@ -96,7 +96,7 @@ impl RelationEntries {
         self.entry_of_age(warehouse, kind, ident, self.0.pointer_cache).await
     }
 
-    /// Returns what a reader finds, where that takes no waiting and nothing is wrong with it.
+    /// Returns the entry for a reader if it is available without waiting and valid.
     pub(super) fn at_hand(
         &self,
         warehouse: &Warehouse,
@@ -111,7 +111,7 @@ impl RelationEntries {
         is_good.then_some(entry)
     }
 
-    /// The schema that a table has now. Whether somebody may know is up to the caller.
+    /// Returns the present schema of a table. The caller checks rights.
     pub(crate) async fn schema_of(
         &self,
         warehouse: &Arc<Warehouse>,
@@ -123,8 +123,8 @@ impl RelationEntries {
         Ok(schema.raw.clone())
     }
 
-    /// Refuses an entry whose metadata file is gone, where that is to be looked at. A location that
-    /// the configuration does not allow any more is looked at in vain.
+    /// Rejects an entry whose metadata file is missing, if files are checked. A location that the
+    /// configuration no longer allows counts as missing.
     pub(crate) fn check_file(&self, warehouse: &Warehouse, entry: &CachedVersion) -> Result<()> {
         let find = |location: &str| match warehouse.files().local_path(location) {
             Ok(path) => path,
@@ -138,12 +138,12 @@ impl RelationEntries {
         Err(CatalogError::new(ErrorReason::NotFound, message))
     }
 
-    /// Refuses a document from a file that says other places than what was committed. Who may write
-    /// a table's files may have changed it, and credentials are for the places that it says, and
-    /// files there are removed.
+    /// Rejects a document from a file whose locations differ from the committed ones. A principal
+    /// that may write a table's files may have changed it; credentials cover the document's
+    /// locations, and purges remove files there.
     ///
     /// # Errors
-    /// `NotFound`: the one that was committed is not there any more.
+    /// `NotFound`: the committed document no longer exists.
     pub(super) async fn check_places<D: RelationDocument>(
         &self,
         pointer: &MetadataPointer,
@@ -158,7 +158,7 @@ impl RelationEntries {
         Ok(())
     }
 
-    /// Puts a document that a pointer leads to in the cache.
+    /// Puts the document of a pointer into the cache.
     pub(super) fn publish<D: RelationDocument>(
         &self,
         warehouse: &Warehouse,
@@ -172,12 +172,12 @@ impl RelationEntries {
         entry
     }
 
-    /// Takes what is behind a name out of the cache: it changed, or nobody knows.
+    /// Removes a name from the cache: it changed, or its state is unknown.
     pub(crate) fn forget(&self, warehouse: &Warehouse, ident: &TableIdent) {
         self.0.cache.forget(&key(warehouse, ident));
     }
 
-    /// Waits for the right to change what is behind a name.
+    /// Waits for the lock for changes of a name.
     pub(crate) async fn lock(
         &self,
         warehouse: &Warehouse,
@@ -202,11 +202,11 @@ impl RelationEntries {
         if is_of_kind { Ok(entry) } else { Err(kind.no_such(ident)) }
     }
 
-    /// Returns which version of a table or view the store has, whatever is in memory; nothing when
-    /// there is none of this name.
+    /// Returns the version of a table or view in the store, regardless of memory; `None` if it does
+    /// not exist.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn stored_pointer(
         &self,
         warehouse: &Warehouse,
@@ -215,8 +215,8 @@ impl RelationEntries {
         self.0.relation_store.pointer(warehouse.id(), ident).await
     }
 
-    /// An entry in memory that is no older than this: where other servers change the store, that
-    /// is asked.
+    /// Returns an entry in memory that is no older than `age`: if other servers change the store,
+    /// the store is queried.
     async fn cached_entry(
         &self,
         warehouse: &Warehouse,
@@ -233,17 +233,17 @@ impl RelationEntries {
             self.forget(warehouse, ident);
             return Ok(None);
         }
-        // As of before the store was asked.
+        // Fresh as of before the store was queried.
         entry.set_fresh(now);
         Ok(Some(entry))
     }
 
-    /// Returns whether an entry in memory is no older than this for all that is known here.
+    /// Returns whether an entry in memory is known to be no older than `age`.
     fn is_current(&self, entry: &CachedVersion, now: Instant, age: Duration) -> bool {
         !self.0.is_shared || (!age.is_zero() && entry.is_fresh(now, age))
     }
 
-    /// Reads an entry, one reader of a name at a time.
+    /// Reads an entry; one reader of a name at a time.
     async fn read_entry(
         &self,
         warehouse: &Warehouse,
@@ -252,8 +252,8 @@ impl RelationEntries {
     ) -> Result<Option<Arc<CachedVersion>>> {
         let key = key(warehouse, ident);
         let _lock = self.0.loads.lock(key.clone()).await;
-        // Whoever read it meanwhile may have begun before this reader did, and before a commit of
-        // another server that this one's client knows of.
+        // The previous reader may have begun before this one, and before a commit of another server
+        // that this reader's client knows of.
         if let Some(entry) = self.cached_entry(warehouse, ident, age).await? {
             return Ok(Some(entry));
         }
@@ -270,7 +270,7 @@ impl RelationEntries {
         Ok(Some(entry))
     }
 
-    /// Refuses an entry from a file that says other places than what was committed.
+    /// Rejects an entry from a file whose locations differ from the committed ones.
     async fn check_committed(&self, entry: &CachedVersion) -> Result<()> {
         let Some(pointer) = &entry.pointer else { return Ok(()) };
         match (entry.table(), entry.view()) {
@@ -280,7 +280,7 @@ impl RelationEntries {
         }
     }
 
-    /// Lets nobody read an entry from the store for as long as what it answers is held.
+    /// Blocks reads of an entry from the store while the returned guard is held.
     #[cfg(test)]
     pub(super) async fn hold_loads(
         &self,
@@ -290,7 +290,7 @@ impl RelationEntries {
         self.0.loads.lock(key(warehouse, ident)).await
     }
 
-    /// Puts a version in memory as a reader does.
+    /// Puts a version into memory as a reader does.
     #[cfg(test)]
     pub(super) fn publish_entry(
         &self,
@@ -302,15 +302,15 @@ impl RelationEntries {
     }
 }
 
-/// Returns what the cache and locks know a table or view by.
+/// Returns the key of a table or view for the cache and the locks.
 fn key(warehouse: &Warehouse, ident: &TableIdent) -> CacheKey {
     CacheKey { warehouse: Arc::clone(warehouse.id()), ident: ident.clone() }
 }
 
-/// Refuses a document that is of another relation than the pointer to it, or of another place.
+/// Rejects a document of another relation, or of another location, than its pointer's.
 ///
 /// # Errors
-/// `NotFound`: the one that was committed is not there any more.
+/// `NotFound`: the committed document no longer exists.
 fn check_same<D: RelationDocument>(pointer: &MetadataPointer, doc: &D) -> Result<()> {
     let is_same = doc.uuid() == pointer.uuid && place_of(doc.location()) == place_of(&pointer.base);
     if is_same { Ok(()) } else { Err(not_committed(pointer)) }
@@ -329,7 +329,7 @@ async fn parsed(warehouse: &Warehouse, relation: StoredRelation) -> Result<Cache
     };
     let text = AnswerText::of_read(Some(&pointer.location), document);
     let document = text.document().clone();
-    // Nobody's request is at fault when what is kept cannot be read.
+    // An unreadable stored document is not the fault of a request.
     let doc = match pointer.kind {
         RelationKind::Table => TableDoc::parse(document).map(RelationDocument::into_doc),
         RelationKind::View => ViewDoc::parse(document).map(RelationDocument::into_doc),

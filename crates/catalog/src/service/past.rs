@@ -1,8 +1,8 @@
-//! Time travel: the catalog at a moment of the past, as far as the log goes back.
+//! Time travel: the catalog at a past moment, as far as the log reaches back.
 //!
-//! Rights are those of today, on what a table is called today: a name of then may be another's now,
-//! or nobody's. Names and versions come from the log, documents from their metadata
-//! files: where one was removed, that is said.
+//! Rights are those of today, on the present name of a table: the former name may belong to another
+//! table now, or to none. Names and versions come from the log, documents from their metadata
+//! files; a removed file is reported as an error.
 
 use std::sync::Arc;
 
@@ -24,20 +24,20 @@ use crate::store::{
 };
 use crate::warehouse::Warehouse;
 
-/// Documents of the past that are read at a time: nobody keeps them in memory.
+/// Most past documents that are read at a time: they are not cached.
 pub const READS_MAX: usize = 4;
 
-/// A table or view as it was.
+/// A past version of a table or view.
 #[derive(Clone, Debug)]
 pub struct AsOf {
-    /// Document of then.
+    /// Document at that time.
     pub entry: Arc<CachedVersion>,
-    /// Current name, by which rights are judged; none when it is gone.
+    /// Current name, by which rights are checked; `None` if it no longer exists.
     pub today: Option<TableIdent>,
 }
 
 impl PageRequest {
-    /// The part of a whole list, which is in order, that this page is.
+    /// Returns the part of a sorted, complete list that is on this page.
     pub(super) fn part<T>(
         &self,
         mut all: Vec<T>,
@@ -54,7 +54,7 @@ impl PageRequest {
     }
 }
 
-/// The catalog at moments of the past, with the limit of documents of then that are read at a time.
+/// The catalog at past moments; limits concurrent reads of past documents.
 pub struct CatalogHistory {
     past_store: PastStore,
     rights: RightGuard,
@@ -77,11 +77,11 @@ impl CatalogHistory {
         CatalogHistory { past_store, rights, entries, readers: Semaphore::new(READS_MAX) }
     }
 
-    /// Namespaces that were directly below `parent`, or of the first level.
+    /// Returns the namespaces that were directly below `parent`, or at the top level.
     ///
     /// # Errors
-    /// `Forbidden`; `NoSuchNamespace` when there was no such parent; `Gone` when the log does not
-    /// go back so far.
+    /// `Forbidden`; `NoSuchNamespace` if the parent did not exist; `Gone` if the log does not reach
+    /// back so far.
     pub async fn list_namespaces_at(
         &self,
         who: &CatalogPrincipal,
@@ -99,10 +99,10 @@ impl CatalogHistory {
         page.part(found, NamespaceIdent::key)
     }
 
-    /// Tables or views that a namespace had.
+    /// Returns the tables or views that a namespace had.
     ///
     /// # Errors
-    /// `Forbidden`; `NoSuchNamespace` when there was none; `Gone` when the log does not go back so
+    /// `Forbidden`; `NoSuchNamespace` if it did not exist; `Gone` if the log does not reach back so
     /// far.
     pub async fn list_at(
         &self,
@@ -122,8 +122,8 @@ impl CatalogHistory {
         Ok(ListPage { items: names.items.into_iter().map(named).collect(), next: names.next })
     }
 
-    /// Refuses lists of a namespace that was made again since to whoever has rights only to the one
-    /// that has its name now.
+    /// Rejects listing a namespace that was recreated since, if the caller has rights only to the
+    /// present namespace of that name.
     fn allow_kept(
         &self,
         who: &CatalogPrincipal,
@@ -134,13 +134,13 @@ impl CatalogHistory {
         self.rights.allow(who, warehouse, AccessRight::Read, object)
     }
 
-    /// A table or view as it was, to who may read both the name that is asked for and what the
-    /// table is called now; one that is gone, to who manages the namespace, or the warehouse where
-    /// another namespace has its name by now.
+    /// Returns a past table or view, if the caller may read both the requested name and the present
+    /// one; one that no longer exists, if the caller may manage the namespace, or the warehouse if
+    /// the namespace was recreated.
     ///
     /// # Errors
-    /// `NoSuchTable` or `NoSuchView` when nothing had the name; `Forbidden`; `Gone` when the log
-    /// does not go back so far, or the metadata file was removed.
+    /// `NoSuchTable` or `NoSuchView` if no relation had the name; `Forbidden`; `Gone` if the log
+    /// does not reach back so far, or the metadata file was removed.
     pub async fn load_at(
         &self,
         who: &CatalogPrincipal,
@@ -155,7 +155,7 @@ impl CatalogHistory {
         let PastAndPresent { past, today, is_current, .. } = then;
         if is_current && let Some(today) = &today {
             let entry = self.entries.entry(warehouse, kind, today).await;
-            // It may have changed since, or have got another name.
+            // It may have been changed or renamed since.
             if let Ok(entry) = entry
                 && entry.location() == Some(&*past.location)
             {
@@ -166,7 +166,7 @@ impl CatalogHistory {
         Ok(AsOf { entry, today })
     }
 
-    /// Refuses a relation of the past to whoever may not read what has become of it.
+    /// Rejects a past relation if the caller may not read its present state.
     fn allow_then(
         &self,
         who: &CatalogPrincipal,
@@ -182,7 +182,7 @@ impl CatalogHistory {
                 RightTarget::Relation(today),
             );
         }
-        // Rights to a namespace are none to the one that had its name.
+        // Rights to a namespace do not extend to the earlier one of that name.
         let object = match then.is_of_another {
             true => RightTarget::Warehouse,
             false => RightTarget::Namespace(&ident.namespace),
@@ -196,7 +196,7 @@ impl CatalogHistory {
         Ok(())
     }
 
-    /// A document of the past from its metadata file.
+    /// Reads a past document from its metadata file.
     async fn read_then(
         &self,
         warehouse: &Arc<Warehouse>,

@@ -1,5 +1,5 @@
-//! Plans of scans: made at once when little is to be read, or in the background; kept for a time,
-//! for whoever asked for them, and only on the server that made them.
+//! Scan plans: made at once if little has to be read, or in the background. A plan is kept for a
+//! time, for the principal that requested it, and only on the server that made it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,52 +23,52 @@ use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{LocationStore, RelationKind};
 use crate::warehouse::{TableLocation as Location, Warehouse};
 
-/// Time that a plan is kept after it was asked for.
+/// Time for which a plan is kept after it was requested.
 pub const PLAN_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
-/// Plans of one principal; the oldest makes room for the next.
+/// Most plans of one principal; a new one evicts the oldest.
 pub const PLANS_OF_PRINCIPAL_MAX: usize = 64;
 
-/// Plans of all.
+/// Most plans of all principals.
 pub const PLANS_MAX: usize = 4096;
 
-/// Bytes of all plans together.
+/// Most bytes of all plans together.
 pub const PLANS_BYTES_MAX: usize = 256 << 20;
 
-/// Manifests of deletes, and lists of manifests, that a request waits for. With more of them the
-/// client asks again later.
+/// Most delete manifests and manifest lists that a request reads before it returns. With more of
+/// them, the client polls for the result.
 pub const MANIFESTS_AT_ONCE_MAX: usize = 64;
 
-/// Plans that are made in the background at a time.
+/// Most plans that are made in the background at a time.
 const BACKGROUND_MAX: usize = 4;
 
-/// Directories outside of its own that a table's manifests may be in.
+/// Most directories outside of its own that a table's manifests may be in.
 const DIRECTORIES_MAX: usize = 64;
 
-/// Bytes that every plan takes.
+/// Bytes that every plan takes at least.
 const PLAN_BYTES: usize = 1024;
 
-/// Outcome of a plan.
+/// State of a plan.
 #[derive(Clone, Debug)]
 pub(crate) enum PlanOutcome {
-    /// Under way.
+    /// In progress.
     Submitted,
-    /// There it is.
+    /// Finished.
     Completed(Arc<BoundScan>),
     /// Failed.
     Failed(ErrorReason, String),
-    /// The client did not want it any more.
+    /// Cancelled by the client.
     Cancelled,
 }
 
-/// A plan as answers tell it.
+/// A plan as responses show it.
 #[derive(Debug)]
 pub(crate) struct ScanPlan {
     pub(crate) id: Arc<str>,
     pub(crate) state: PlanOutcome,
 }
 
-/// The files of one answer, and what else is to be asked for.
+/// The files of one response, and the tasks that remain to be requested.
 #[derive(Debug)]
 pub(crate) struct PlanTasks {
     pub(crate) page: PlanPage,
@@ -79,7 +79,7 @@ pub(crate) struct PlanTasks {
 #[derive(Debug)]
 pub(super) struct PlanStore {
     plans: Mutex<HashMap<Arc<str>, StoredPlan>>,
-    /// Bytes of all plans together.
+    /// Most bytes of all plans together.
     bytes_max: usize,
     manifests: Arc<ManifestCache>,
     background: Arc<Semaphore>,
@@ -88,13 +88,13 @@ pub(super) struct PlanStore {
 #[derive(Debug)]
 struct StoredPlan {
     owner: Arc<str>,
-    /// The table: another one may get its name.
+    /// Id of the table: another table may get its name.
     relation: String,
     until: Instant,
     state: PlanOutcome,
-    /// Bytes of what is being made.
+    /// Estimated bytes of the plan in progress.
     pending: usize,
-    /// Ends what is being done for it.
+    /// Aborts the work for it.
     work: Option<AbortHandle>,
 }
 
@@ -139,7 +139,7 @@ impl PlanStore {
         self.add(&mut all, Arc::clone(id), stored);
     }
 
-    /// Takes a plan; the oldest of the others make room for it.
+    /// Inserts a plan; the oldest of the others are evicted for it.
     fn add(&self, all: &mut HashMap<Arc<str>, StoredPlan>, id: Arc<str>, stored: StoredPlan) {
         let mut bytes = stored.weight() + all.values().map(StoredPlan::weight).sum::<usize>();
         let own = |all: &HashMap<Arc<str>, StoredPlan>| {
@@ -156,7 +156,7 @@ impl PlanStore {
         all.insert(id, stored);
     }
 
-    /// Sets what became of a plan, unless it is gone or was cancelled meanwhile.
+    /// Sets the outcome of a plan, unless it was evicted or cancelled meanwhile.
     fn settle(&self, id: &str, state: PlanOutcome) {
         let mut all = self.plans.lock();
         if !all.get(id).is_some_and(|it| matches!(it.state, PlanOutcome::Submitted)) {
@@ -169,7 +169,7 @@ impl PlanStore {
         }
     }
 
-    /// Sets how to end what is being done for a plan; ends it when nobody waits for it any more.
+    /// Sets the handle that aborts the work for a plan; aborts it if the plan is no longer awaited.
     fn set_work(&self, id: &str, work: AbortHandle) {
         match self.plans.lock().get_mut(id) {
             Some(stored) if matches!(stored.state, PlanOutcome::Submitted) => {
@@ -179,7 +179,7 @@ impl PlanStore {
         }
     }
 
-    /// Returns what became of a plan of this principal's about this table.
+    /// Returns the state of a principal's plan for this table.
     fn get(
         &self,
         who: &CatalogPrincipal,
@@ -192,7 +192,7 @@ impl PlanStore {
         Some(stored.state.clone())
     }
 
-    /// Ends a plan.
+    /// Cancels a plan.
     fn cancel(&self, who: &CatalogPrincipal, relation: &str, id: &str, now: Instant) -> bool {
         let mut all = self.plans.lock();
         let Some(stored) = all.get_mut(id).filter(|it| is_of(it, who, relation, now)) else {
@@ -219,15 +219,15 @@ fn remove(all: &mut HashMap<Arc<str>, StoredPlan>, id: Option<Arc<str>>) -> usiz
     id.and_then(|id| all.remove(&id)).map_or(0, |stored| stored.weight())
 }
 
-/// A table that a scan is of.
+/// The table of a scan.
 pub(super) struct PlanTarget {
     pub(super) reader: ManifestReader,
     pub(super) doc: Arc<TableDoc>,
     pub(super) relation: String,
 }
 
-/// Plans scans and keeps the plans for those who asked, with the manifests that it has read. Cheap
-/// to clone.
+/// Plans scans, and keeps the plans for their principals and the manifests that were read. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct ScanPlanner(Arc<ScanPlannerInner>);
 
@@ -261,11 +261,11 @@ impl ScanPlanner {
         }))
     }
 
-    /// Plans a scan. It is completed when little is to be read, and submitted otherwise.
+    /// Plans a scan. The plan is completed if little has to be read, and submitted otherwise.
     ///
     /// # Errors
-    /// `NoSuchTable`; `Validation` and `IllegalArgument` when the table has not got what is asked
-    /// for; `NotFound` when a manifest is gone.
+    /// `NoSuchTable`; `Validation` and `IllegalArgument` if the request does not fit the table;
+    /// `NotFound` if a manifest is missing.
     pub(crate) async fn plan_scan(
         &self,
         who: &CatalogPrincipal,
@@ -328,7 +328,7 @@ impl ScanPlanner {
         Ok(Arc::from(scan))
     }
 
-    /// Returns what became of a plan.
+    /// Returns the state of a plan.
     ///
     /// # Errors
     /// `NoSuchTable`, `NoSuchPlanId`.
@@ -344,7 +344,7 @@ impl ScanPlanner {
         found.ok_or_else(no_such_plan)
     }
 
-    /// Ends a plan that is not wanted any more.
+    /// Cancels a plan.
     ///
     /// # Errors
     /// `NoSuchTable`, `NoSuchPlanId`.
@@ -362,10 +362,10 @@ impl ScanPlanner {
         }
     }
 
-    /// The first files of a scan that is planned.
+    /// Returns the first files of a completed plan.
     ///
     /// # Errors
-    /// As of reading manifests.
+    /// Those of reading manifests.
     pub(crate) async fn first_tasks(
         &self,
         warehouse: &Arc<Warehouse>,
@@ -375,10 +375,10 @@ impl ScanPlanner {
         self.tasks_at(warehouse, id, scan, scan.whole()).await
     }
 
-    /// The files of a task that an answer named.
+    /// Returns the files of a task that a response named.
     ///
     /// # Errors
-    /// `NoSuchTable`, `NoSuchPlanTask`; as of reading manifests.
+    /// `NoSuchTable`, `NoSuchPlanTask`; those of reading manifests.
     pub(crate) async fn tasks(
         &self,
         who: &CatalogPrincipal,
@@ -460,8 +460,8 @@ impl ScanPlanner {
         self.check_own(who, target, scan.paths()).await
     }
 
-    /// Refuses manifests that are another table's: whoever commits says where they are, and may
-    /// not read what he has no right to by that.
+    /// Rejects manifests of another table: a committer sets the paths of manifests, and must not
+    /// gain access to files beyond its rights by that.
     pub(super) async fn check_own<'p>(
         &self,
         who: &CatalogPrincipal,
@@ -503,13 +503,13 @@ fn no_such_plan() -> CatalogError {
 /// Separator of a plan's own name and that of the node that has it.
 const NODE_SEPARATOR: char = '-';
 
-/// The id of a plan, which says which node has it, where others can ask that one.
+/// Creates the id of a plan, which names the node that has it if other nodes can query that one.
 fn plan_id(secret: &[u8], node: Option<&str>) -> Arc<str> {
     let own = hex::encode(secret);
     node.map_or_else(|| own.clone(), |node| format!("{own}{NODE_SEPARATOR}{node}")).into()
 }
 
-/// Returns the node that has a plan, as its id says, or the token of a task of it.
+/// Returns the node that has a plan, from the plan's id or the token of one of its tasks.
 #[must_use]
 pub fn node_of_plan(id_or_task: &str) -> Option<&str> {
     let (_, node) = id_or_task.split('.').next()?.split_once(NODE_SEPARATOR)?;
@@ -585,7 +585,7 @@ mod tests {
         assert!(plans.get(&me, "t", "p0", now).is_none());
         assert!(plans.get(&me, "t", "p1", now).is_some());
         assert!(plans.get(&who("other"), "t", "other", now).is_some());
-        // A plan is for who asked for it, about the table that he asked about, for its time.
+        // A plan is limited to its principal, its table and its lifetime.
         assert!(plans.get(&who("other"), "t", "p1", now).is_none());
         assert!(plans.get(&me, "u", "p1", now).is_none());
         assert!(plans.get(&me, "t", "p1", at(2)).is_none());
@@ -609,7 +609,7 @@ mod tests {
         let made = PlanOutcome::Completed(Arc::new(scan()));
         let mut finished = plan_of("me", clock::now());
         finished.state = made.clone();
-        // Two that were made and what waits fit; three that were made do not.
+        // Two completed plans and the waiting one fit; three completed ones do not.
         let bytes_max = finished.weight() * 5 / 2;
         let (plans, now) = (PlanStore::new(bytes_max), clock::now());
         let ids = ["p0", "p1", "p2", "p3"];
@@ -623,12 +623,12 @@ mod tests {
             plans.settle(id, made.clone());
         }
         assert_eq!(left(), [true; 4]);
-        // The oldest goes, whatever there is of it.
+        // The oldest plan is evicted, whatever its state.
         plans.settle("p1", made);
         assert_eq!(left(), [false, true, true, true]);
         let bytes = || plans.plans.lock().values().map(StoredPlan::weight).sum::<usize>();
         assert!(bytes() <= bytes_max, "{}", bytes());
-        // What is still being made counts as well.
+        // A plan in progress counts as well.
         let mut waiting = plan_of("me", now + PLAN_LIFETIME);
         waiting.pending = finished.weight();
         plans.insert(&"p4".into(), waiting, now);

@@ -1,7 +1,7 @@
-//! Warehouses: those that there are, and making, changing and removing them while serving.
+//! Warehouses: the existing ones, and how to create, change and remove them while serving.
 //!
-//! All of them are in memory. The store counts their changes: a name that is not known, and every
-//! [`WAREHOUSES_INTERVAL`], is a reason to look whether another server has made one.
+//! All warehouses are in memory. The store counts their changes: the counter is checked for an
+//! unknown name, and every [`WAREHOUSES_INTERVAL`], to notice warehouses created by another server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use crate::store::{
 };
 use crate::warehouse::{TableLocation, Warehouse, WarehouseSpec, WarehouseStatus};
 
-/// Time that another server may go on with a warehouse as it was.
+/// Time for which another server may use the previous state of a warehouse.
 pub const WAREHOUSES_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Most other locations of a warehouse.
+/// Most additional locations of a warehouse.
 pub const LOCATIONS_MAX: usize = 32;
 
-/// Names that paths of the management use for something else.
+/// Names that management paths use for other objects.
 const RESERVED: [&str; 8] =
     ["audit", "clients", "grants", "policies", "principals", "roles", "tokens", "warehouses"];
 
@@ -49,7 +49,7 @@ struct WarehouseDirectoryInner {
     rights: RightGuard,
     settings: Arc<CatalogSettings>,
     loaded: RwLock<LoadedWarehouse>,
-    /// Held while the store is read, so that what was read first is not put in place last.
+    /// Held while the store is read, so that an older read never replaces a newer one.
     loading: tokio::sync::Mutex<()>,
 }
 
@@ -68,7 +68,7 @@ struct LoadedWarehouse {
 #[derive(Clone, Debug)]
 struct KnownWarehouses {
     row: WarehouseRow,
-    /// None when it cannot be opened; the log says why.
+    /// `None` if it cannot be opened; the log has the reason.
     warehouse: Option<Arc<Warehouse>>,
 }
 
@@ -146,10 +146,10 @@ struct WarehouseStatistics {
 }
 
 impl WarehouseDirectory {
-    /// Opens the warehouses that the store describes.
+    /// Opens the warehouses described in the store.
     ///
     /// # Errors
-    /// When the store cannot be read, or the configured warehouse cannot be.
+    /// If the store cannot be read, or the configured warehouse cannot be opened.
     pub(super) async fn open(
         store: &CatalogStore,
         rights: RightGuard,
@@ -168,18 +168,19 @@ impl WarehouseDirectory {
         Ok(directory)
     }
 
-    /// The warehouse of clients who name none.
+    /// Returns the warehouse of clients that name none.
     ///
     /// # Errors
-    /// `NoSuchWarehouse` is not among them: it was made when the catalog was opened.
+    /// As in [`WarehouseDirectory::get`]; never `NoSuchWarehouse`, because opening the catalog
+    /// creates it.
     pub fn configured(&self) -> Result<Arc<Warehouse>> {
         self.get(&self.0.settings.warehouse)
     }
 
-    /// The warehouse of this name, of those in memory.
+    /// Returns the warehouse of this name from memory.
     ///
     /// # Errors
-    /// `NoSuchWarehouse`; `ServiceUnavailable` when it cannot be opened.
+    /// `NoSuchWarehouse`; `ServiceUnavailable` if it cannot be opened.
     pub fn get(&self, name: &str) -> Result<Arc<Warehouse>> {
         let loaded = self.0.loaded.read();
         let known = loaded.by_name.get(name).ok_or_else(|| no_such_warehouse(name))?;
@@ -195,16 +196,16 @@ impl WarehouseDirectory {
         loaded.by_name.values().filter_map(|it| it.warehouse.clone()).collect()
     }
 
-    /// Returns the names of the warehouses that can be opened, whatever a caller may see of them.
+    /// Returns the names of the warehouses that can be opened, regardless of a caller's rights.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.all().iter().map(|warehouse| warehouse.name().to_string()).collect()
     }
 
-    /// Looks whether another server has made a warehouse of this name, unless it is known.
+    /// Checks whether another server has created a warehouse of this name, unless it is known.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn seek(&self, name: &str) -> Result<()> {
         let is_known = self.0.loaded.read().by_name.contains_key(name);
         if is_known || !self.0.is_shared {
@@ -213,10 +214,10 @@ impl WarehouseDirectory {
         Box::pin(self.reload()).await
     }
 
-    /// Takes over what was changed by other servers, within [`WAREHOUSES_INTERVAL`]. Never ends.
+    /// Loads changes of other servers, within [`WAREHOUSES_INTERVAL`]. Never returns.
     pub(super) async fn keep_up(&self) {
         if !self.0.is_shared {
-            // Nobody else changes anything.
+            // No other server changes anything.
             return std::future::pending().await;
         }
         let mut ticks = tokio::time::interval(WAREHOUSES_INTERVAL / 4);
@@ -224,7 +225,7 @@ impl WarehouseDirectory {
         loop {
             ticks.tick().await;
             let result = self.follow(COUNTER_AGE_MAX).await;
-            // Said once, not at every try.
+            // Logged once, not at every attempt.
             if let Err(error) = &result
                 && !failed
             {
@@ -235,15 +236,15 @@ impl WarehouseDirectory {
         }
     }
 
-    /// Takes over what was changed since it was last read, if anything was.
+    /// Loads changes made since the last read, if there are any.
     ///
     /// # Errors
-    /// When the store cannot be read. What was loaded before stays in force.
+    /// If the store cannot be read. The loaded state stays in force.
     pub async fn reload(&self) -> Result<()> {
         self.follow(Duration::ZERO).await
     }
 
-    /// Takes over what was changed up to at most `age_max` ago.
+    /// Loads changes, as seen by a version counter that is at most `age_max` old.
     async fn follow(&self, age_max: Duration) -> Result<()> {
         let version = self.0.warehouse_store.warehouses_version(age_max).await?;
         if version == self.0.loaded.read().version {
@@ -254,7 +255,7 @@ impl WarehouseDirectory {
 
     async fn load(&self) -> Result<()> {
         let _lock = self.0.loading.lock().await;
-        // The version first: what is changed in between is read again.
+        // The version is read first: changes made in between are read again.
         let version = self.0.warehouse_store.warehouses_version(Duration::ZERO).await?;
         let rows = self.0.warehouse_store.list().await?;
         let mut by_name = BTreeMap::new();
@@ -270,7 +271,7 @@ impl WarehouseDirectory {
         Ok(())
     }
 
-    /// Refuses a configured warehouse that cannot be, so that a mistake shows when it is made.
+    /// Rejects an invalid configured warehouse, so that a mistake shows at startup.
     async fn check_configured(&self) -> Result<()> {
         let settings = &self.0.settings;
         let row = self.require_known(&settings.warehouse)?.row;
@@ -278,7 +279,7 @@ impl WarehouseDirectory {
             return self.configured().map(drop);
         }
         settings.storage.check()?;
-        // What it says of itself is better than that it cannot be opened.
+        // The specific error is more useful than that the warehouse cannot be opened.
         Warehouse::new(spec(&row, settings)?)?;
         let own = self.configured_places()?;
         for other in self.0.warehouse_store.list().await? {
@@ -305,10 +306,10 @@ impl WarehouseDirectory {
         }
     }
 
-    /// The warehouses that somebody may look after.
+    /// Returns the warehouses that the caller may manage.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn list(&self, who: &CatalogPrincipal) -> Result<Vec<WarehouseRecord>> {
         self.reload().await?;
         let mut records: Vec<_> = {
@@ -320,7 +321,7 @@ impl WarehouseDirectory {
         Ok(records)
     }
 
-    /// A warehouse with how much is in it.
+    /// Returns a warehouse with the number of its objects.
     ///
     /// # Errors
     /// `Forbidden` without the right to manage it; `NoSuchWarehouse`.
@@ -331,12 +332,12 @@ impl WarehouseDirectory {
         Ok(self.record(&known.row, Some(counts)))
     }
 
-    /// Makes a warehouse. It can be used at once.
+    /// Creates a warehouse. It can be used at once.
     ///
     /// # Errors
-    /// `Forbidden` to whoever is no operator, and when its root is a directory that no warehouse
-    /// may be in; `AlreadyExists` when another one has its name or a part of its place;
-    /// `BadRequest` when something about it cannot be.
+    /// `Forbidden` if the caller is no operator, or the root is a directory that may not hold
+    /// warehouses; `AlreadyExists` if another warehouse has its name or overlaps its locations;
+    /// `BadRequest` if a field is invalid.
     pub async fn create(
         &self,
         who: &CatalogPrincipal,
@@ -345,10 +346,10 @@ impl WarehouseDirectory {
         self.create_with(who, new, Properties::new()).await
     }
 
-    /// Makes a warehouse that has properties.
+    /// Creates a warehouse with properties.
     ///
     /// # Errors
-    /// Those of [`WarehouseDirectory::create`]; `BadRequest` when the properties are too many.
+    /// Those of [`WarehouseDirectory::create`]; `BadRequest` if there are too many properties.
     pub async fn create_with(
         &self,
         who: &CatalogPrincipal,
@@ -382,7 +383,7 @@ impl WarehouseDirectory {
         Ok(self.record(&row, Some(WarehouseCounts::default())))
     }
 
-    /// Says something else of a warehouse. Of the configured one that is its status alone.
+    /// Changes a warehouse. Only the status of the configured one can be changed.
     ///
     /// # Errors
     /// `NoSuchWarehouse`; those of [`WarehouseDirectory::create`].
@@ -395,11 +396,11 @@ impl WarehouseDirectory {
         self.update_with(who, name, change, None).await
     }
 
-    /// Says something else of a warehouse, and of its properties.
+    /// Changes a warehouse and its properties.
     ///
     /// # Errors
-    /// Those of [`WarehouseDirectory::update`]; `CommitFailed` when it has another version;
-    /// `BadRequest` when the properties are too many.
+    /// Those of [`WarehouseDirectory::update`]; `CommitFailed` if it has another version;
+    /// `BadRequest` if there are too many properties.
     pub async fn update_with(
         &self,
         who: &CatalogPrincipal,
@@ -432,7 +433,7 @@ impl WarehouseDirectory {
         storage_row.locations = locations.unwrap_or(storage_row.locations);
         storage_row.settings = storage.unwrap_or(storage_row.settings);
         storage_row.secret = secret.or(storage_row.secret);
-        // So that two changes within a millisecond are two.
+        // Keeps the times of two changes within a millisecond distinct.
         storage_row.updated_ms = clock::wall_ms().max(storage_row.updated_ms + 1);
         row.storage = Some(storage_row);
         if is_made {
@@ -444,11 +445,11 @@ impl WarehouseDirectory {
         Ok(self.record(&row, None))
     }
 
-    /// Removes a warehouse that has nothing in it: its files stay, whatever they are. One that is
-    /// protected only when the caller insists.
+    /// Removes an empty warehouse; files at its locations stay. A protected one is removed only if
+    /// `insist` is set.
     ///
     /// # Errors
-    /// `NamespaceNotEmpty`; `Forbidden` when it is protected, or is the configured one;
+    /// `NamespaceNotEmpty`; `Forbidden` if it is protected, or is the configured one;
     /// `NoSuchWarehouse`.
     pub async fn delete(&self, who: &CatalogPrincipal, name: &str, insist: bool) -> Result<()> {
         only_operators(who)?;
@@ -474,7 +475,8 @@ impl WarehouseDirectory {
         loaded.by_name.get(name).cloned().ok_or_else(|| no_such_warehouse(name))
     }
 
-    /// Returns whether the caller may see a warehouse; one that cannot be opened is for operators.
+    /// Returns whether the caller may see a warehouse; one that cannot be opened is visible to
+    /// operators only.
     fn may_see(&self, who: &CatalogPrincipal, known: &KnownWarehouses) -> Result<()> {
         match &known.warehouse {
             Some(warehouse) => {
@@ -526,7 +528,7 @@ impl WarehouseDirectory {
         sealer.seal_text(&text, &about(id)).map_err(CatalogError::internal)
     }
 
-    /// Refuses a warehouse that could not be opened, or is where none may be made.
+    /// Rejects a warehouse that could not be opened, or whose locations are not allowed.
     fn check_row(&self, row: &WarehouseRow) -> Result<()> {
         let Some(storage_row) = &row.storage else { return Ok(()) };
         if storage_row.locations.len() > LOCATIONS_MAX {
@@ -540,7 +542,7 @@ impl WarehouseDirectory {
         let all = all.chain(storage_row.locations.iter().map(|it| ("locations", it)));
         let is_bucket = row.root.starts_with("s3");
         for (field, text) in all {
-            // What else there is to say of a bucket has names of its own, which are checked.
+            // The other settings of a bucket have fields of their own, which are checked.
             let place: TableLocation = text.parse().map_err(|error: CatalogError| {
                 CatalogError::new(error.kind, format!("`{field}`: {}", error.message))
             })?;
@@ -558,7 +560,7 @@ impl WarehouseDirectory {
         Warehouse::new(spec(row, &self.0.settings)?).map(drop)
     }
 
-    /// The places that the configuration has given away.
+    /// Returns the locations that the configuration reserves.
     fn configured_places(&self) -> Result<Vec<TableLocation>> {
         let settings = &self.0.settings;
         let all = std::iter::once(&settings.root).chain(&settings.locations);
@@ -566,7 +568,7 @@ impl WarehouseDirectory {
     }
 }
 
-/// Returns what a row comes to on this server.
+/// Returns the specification of a row for this server.
 fn spec(row: &WarehouseRow, settings: &CatalogSettings) -> Result<WarehouseSpec> {
     let mut spec = WarehouseSpec {
         id: row.id.clone(),
@@ -603,7 +605,7 @@ fn spec(row: &WarehouseRow, settings: &CatalogSettings) -> Result<WarehouseSpec>
     Ok(spec)
 }
 
-/// Returns what a key is sealed for.
+/// Returns the context that a key is sealed for.
 fn about(id: &str) -> String {
     format!("catalog/warehouse/{id}")
 }

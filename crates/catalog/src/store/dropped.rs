@@ -1,5 +1,5 @@
-//! Tables and views that were dropped and can come back: each is moved to a table of its own, with
-//! the time until which it stays.
+//! Dropped tables and views that can be restored: each is moved to a separate table, with the end
+//! of its retention.
 
 use std::sync::Arc;
 
@@ -15,38 +15,39 @@ use super::{namespaces, places, rights};
 use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Most dropped relations of one answer of the store.
+/// Most dropped relations in one result.
 pub const DROPPED_MAX: usize = 1000;
 
 /// Mode of a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropMode {
-    /// Until when it can come back, in milliseconds since 1970.
+    /// End of the retention, in milliseconds since 1970.
     pub until_ms: u64,
-    /// True if its files go with it then.
+    /// True if its files are removed then.
     pub purge: bool,
 }
 
-/// A relation that was dropped and is kept for a time.
+/// A dropped relation that is kept for its retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedRelation {
     /// Former name.
     pub ident: TableIdent,
     /// Version and location.
     pub pointer: MetadataPointer,
-    /// When it was dropped, in milliseconds since 1970.
+    /// Time of the drop, in milliseconds since 1970.
     pub dropped_ms: u64,
-    /// For how long, and what becomes of its files.
+    /// Retention, and whether its files are removed.
     pub keep: DropMode,
-    /// Id of who dropped it.
+    /// Id of the principal that dropped it.
     pub principal: String,
-    /// True if it is being purged, so that it cannot come back any more.
+    /// True if it is being purged, so that it can no longer be restored.
     pub is_purging: bool,
-    /// True if some of its files may be gone already.
+    /// True if some of its files may already be removed.
     pub has_begun: bool,
 }
 
-/// Value of `purge` once files are being removed; 1 when they are to be, 0 when they stay.
+/// Value of `purge` once the removal of files has begun; 1 if they are to be removed, 0 if they
+/// stay.
 const PURGE_BEGUN: i64 = 2;
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
@@ -74,7 +75,7 @@ fn all(rows: &[SqlRow]) -> Stored<Vec<DroppedRelation>> {
     rows.iter().map(dropped).collect()
 }
 
-/// Tables and views that were dropped and can come back, in the store.
+/// Dropped tables and views that can be restored, in the store.
 #[derive(Clone, Debug)]
 pub(crate) struct DroppedStore {
     pub(super) database: CatalogDatabase,
@@ -82,7 +83,7 @@ pub(crate) struct DroppedStore {
 }
 
 impl DroppedStore {
-    /// Takes a table or a view away and keeps what it was. Answers what it was.
+    /// Drops a table or a view and keeps its state. Returns its pointer.
     ///
     /// # Errors
     /// `NoSuchTable` or `NoSuchView`.
@@ -112,7 +113,7 @@ impl DroppedStore {
                 (&context.principal).into(),
             ];
             it.execute(sql, &parameters)?;
-            // Its rights wait for it.
+            // Its grants are kept with it.
             rights::relation_moved(it, &found.id)?;
             relations::delete(it, &context, &warehouse, &ident, &found, act)?;
             log::remember(it, &context, None)?;
@@ -121,11 +122,11 @@ impl DroppedStore {
         written.await
     }
 
-    /// Returns what was dropped of a warehouse, or of one namespace of it, in the order of its ids:
-    /// what comes after the id `after`, at most `limit` and [`DROPPED_MAX`].
+    /// Returns the dropped relations of a warehouse, or of one namespace of it, in the order of
+    /// their ids: those after the id `after`, at most `limit` and [`DROPPED_MAX`].
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn dropped(
         &self,
         warehouse: &str,
@@ -153,11 +154,11 @@ impl DroppedStore {
         read.await
     }
 
-    /// Returns what was dropped with this id, or with this UUID in its document: of several, the
-    /// two that were dropped last.
+    /// Returns the dropped relations with this id, or with this UUID in their document: of several,
+    /// the two that were dropped last.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn dropped_as(
         &self,
         warehouse: &str,
@@ -175,10 +176,10 @@ impl DroppedStore {
         read.await
     }
 
-    /// Returns what was dropped whose metadata file this is.
+    /// Returns the dropped relation with this metadata file.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn dropped_at(
         &self,
         warehouse: &str,
@@ -195,10 +196,10 @@ impl DroppedStore {
         read.await
     }
 
-    /// The document of what was dropped; none when it is too long to be kept.
+    /// Returns the document of a dropped relation; `None` if it was too long to be stored.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn dropped_document(&self, id: &str) -> Result<Option<Bytes>> {
         let parameters = [SqlValue::from(id)];
         let read = self.database.read("catalog.dropped_document", move |it| {
@@ -209,10 +210,10 @@ impl DroppedStore {
         read.await
     }
 
-    /// Brings a relation back under a name. It has the version that it had.
+    /// Restores a relation under a name, with its former version.
     ///
     /// # Errors
-    /// `NotFound` when it is not kept any more, `NoSuchNamespace`, `AlreadyExists`.
+    /// `NotFound` if it is no longer kept, `NoSuchNamespace`, `AlreadyExists`.
     pub(crate) async fn undrop(
         &self,
         context: &ChangeContext,
@@ -227,8 +228,8 @@ impl DroppedStore {
             let sql = format!("SELECT {COLUMNS} FROM catalog_dropped WHERE id = $1");
             let row = it.query_one(&sql, &[SqlValue::from(&id)])?.ok_or_else(gone)?;
             let found = dropped(&row)?;
-            // Taken in hand before anything else: of two who bring it back at the same time, one
-            // waits here, and then finds that it is gone.
+            // Claimed first: of two concurrent restores, one waits here, and then finds that the
+            // row is claimed.
             let sql = "UPDATE catalog_dropped SET purging_ms = 0 WHERE id = $1 AND purging_ms = 0";
             if it.execute(sql, &[SqlValue::from(&id)])? == 0 {
                 return Err(gone());
@@ -269,11 +270,11 @@ impl DroppedStore {
         written.await
     }
 
-    /// Returns what the request with this stamp's key brought back: under which name, what it is,
-    /// and its id. Nothing when the log does not say.
+    /// Returns the relation that the request with this context's key restored: its name, kind and
+    /// id. `None` if the log has no such line.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn undropped(
         &self,
         context: &ChangeContext,
@@ -304,11 +305,11 @@ impl DroppedStore {
         read.await
     }
 
-    /// Relations whose time is up, of all warehouses: at most `limit`. Each is marked, so that it
-    /// cannot come back and no other server takes it within `lease_ms`.
+    /// Returns relations whose retention has ended, of all warehouses: at most `limit`. Each is
+    /// marked, so that it cannot be restored and no other server takes it within `lease_ms`.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn take_expired(
         &self,
         now_ms: u64,
@@ -334,11 +335,11 @@ impl DroppedStore {
         written.await
     }
 
-    /// Marks one relation as being purged with its files, so that it cannot come back. Who marked
-    /// it may fail: then its time is up, and a sweep purges it.
+    /// Marks one relation as being purged with its files, so that it cannot be restored. If the
+    /// purge fails, the retention has ended, and a sweep purges the relation.
     ///
     /// # Errors
-    /// `NotFound` when it is not kept any more.
+    /// `NotFound` if it is no longer kept.
     pub(crate) async fn take_dropped(&self, id: &str, now_ms: u64) -> Result<()> {
         let id = id.to_owned();
         let written = self.database.transact_idempotent("catalog.take_dropped", move |it| {
@@ -354,10 +355,10 @@ impl DroppedStore {
         written.await
     }
 
-    /// Says that a relation is still being purged. One that is gone stays so.
+    /// Renews the lease on a purge. Has no effect if the relation is already purged.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn renew_dropped(&self, id: &str, now_ms: u64) -> Result<()> {
         let id = id.to_owned();
         let written = self
@@ -366,11 +367,11 @@ impl DroppedStore {
         written.await.map(drop)
     }
 
-    /// Says that files of a relation that is being purged are about to be removed; false when it
-    /// is gone.
+    /// Records that the files of a relation are about to be removed; returns false if it is already
+    /// purged.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn begin_purge(&self, id: &str) -> Result<bool> {
         let id = id.to_owned();
         let written = self.database.transact_idempotent("catalog.begin_purge", move |it| {
@@ -380,11 +381,11 @@ impl DroppedStore {
         written.await
     }
 
-    /// Keeps a relation that is there again by the metadata file that it was dropped with: what
-    /// was dropped is forgotten, and what was given on it is given on the new one.
+    /// Registers a relation with the metadata file of a dropped one: the dropped one is forgotten,
+    /// and its grants are moved to the new one.
     ///
     /// # Errors
-    /// `CommitFailed` when it is being purged or came back meanwhile; those of
+    /// `CommitFailed` if it is being purged or was restored meanwhile; those of
     /// [`RelationStore::insert_relation`](super::RelationStore::insert_relation).
     pub(crate) async fn register_dropped(
         &self,
@@ -408,7 +409,7 @@ impl DroppedStore {
                     message,
                 )));
             }
-            // First of all, so that its place is its own.
+            // Done first, so that its location belongs to it.
             places::pass_on(it, &dropped, &id)?;
             let made = relations::insert(it, &context, &warehouse, &new, &id)?;
             rights::relation_replaced(it, &dropped, &id)?;
@@ -418,10 +419,10 @@ impl DroppedStore {
         written.await
     }
 
-    /// Forgets what was dropped, once its files are gone or were released.
+    /// Forgets a dropped relation, once its files are removed or released.
     ///
     /// # Errors
-    /// When the store cannot be written. That it is forgotten already is as good.
+    /// If the store cannot be written. Forgetting it twice is no error.
     pub(crate) async fn forget_dropped(
         &self,
         context: &ChangeContext,

@@ -1,5 +1,5 @@
-//! Walks over JSON text once, from front to back, and hands out slices of it: every byte is checked
-//! as it is passed, nothing is copied, and nothing recurses on what a stranger wrote.
+//! Walks over JSON text once, from front to back, and returns slices of it: every byte is checked
+//! as it is passed, nothing is copied, and nothing recurses on untrusted input.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc8259>
@@ -8,27 +8,27 @@ use std::borrow::Cow;
 
 use super::{DEPTH_MAX, JsonError, JsonKind, TEXT_BYTES_MAX};
 
-/// A place in a text of JSON. What lies before it is well-formed.
+/// A position in a JSON text. The text before it is well-formed.
 #[derive(Debug)]
 pub struct JsonCursor<'a> {
     text: &'a str,
     at: usize,
-    /// Number of objects that and arrays of `object` and `array` are open here.
+    /// Number of objects and arrays entered by `object` and `array` that are open here.
     depth: usize,
 }
 
-/// Objects and arrays that are open at a place.
+/// Objects and arrays that are open at a position.
 #[derive(Default)]
 struct OpenValues {
-    /// A bit for each: set for an object.
+    /// One bit for each: set for an object.
     bits: [u128; OPEN_WORDS],
     depth: usize,
 }
 
-/// Words of [`OpenValues`].
+/// Number of words of [`OpenValues`].
 const OPEN_WORDS: usize = DEPTH_MAX.div_ceil(OPEN_WORD_BITS);
 
-/// Values that a word tells of.
+/// Number of open values that a word records.
 const OPEN_WORD_BITS: usize = 128;
 
 impl OpenValues {
@@ -44,7 +44,7 @@ impl OpenValues {
         self.depth -= 1;
     }
 
-    /// Tells whether the innermost one is an object.
+    /// Returns whether the innermost open value is an object.
     fn is_object(&self) -> bool {
         let place = self.depth.saturating_sub(1);
         let word = self.bits.get(place / OPEN_WORD_BITS).copied().unwrap_or_default();
@@ -52,7 +52,7 @@ impl OpenValues {
     }
 }
 
-/// A string as it stands in the text, with its quotation marks.
+/// A string as it is in the text, with its quotation marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonText<'a> {
     raw: &'a str,
@@ -60,22 +60,22 @@ pub struct JsonText<'a> {
 }
 
 impl<'a> JsonText<'a> {
-    /// A string that was checked before, from its raw form.
+    /// Creates a string from the raw form of one that was already checked.
     pub(super) fn checked(raw: &'a str) -> JsonText<'a> {
         JsonText { raw, is_escaped: raw.contains('\\') }
     }
 
-    /// With quotation marks and escapes, as it came.
+    /// Returns the raw text, with quotation marks and escapes.
     pub fn raw(self) -> &'a str {
         self.raw
     }
 
-    /// Returns whether it has escapes, so that it takes a copy to read it.
+    /// Returns whether it has escapes, so that decoding requires a copy.
     pub fn is_escaped(self) -> bool {
         self.is_escaped
     }
 
-    /// Returns what it says. Copies only what has escapes.
+    /// Returns the decoded string. Copies only if there are escapes.
     pub fn decode(self) -> Cow<'a, str> {
         let inner = self.raw.get(1..self.raw.len().saturating_sub(1)).unwrap_or_default();
         if self.is_escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
@@ -83,10 +83,10 @@ impl<'a> JsonText<'a> {
 }
 
 impl<'a> JsonCursor<'a> {
-    /// At the front of `text`.
+    /// Creates a cursor at the front of `text`.
     ///
     /// # Errors
-    /// When it is longer than [`TEXT_BYTES_MAX`] or not UTF-8.
+    /// If it is longer than [`TEXT_BYTES_MAX`] or not UTF-8.
     pub fn new(text: &'a [u8]) -> Result<JsonCursor<'a>, JsonError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(JsonError::TooLong);
@@ -98,25 +98,25 @@ impl<'a> JsonCursor<'a> {
         Ok(JsonCursor { text, at: 0, depth: 0 })
     }
 
-    /// At the front of a text that is known to be UTF-8.
+    /// Creates a cursor at the front of a text that is known to be UTF-8.
     pub(super) fn over(text: &'a str) -> JsonCursor<'a> {
         JsonCursor { text, at: 0, depth: 0 }
     }
 
-    /// Offset of the next byte.
+    /// Returns the offset of the next byte.
     pub fn offset(&self) -> usize {
         self.at
     }
 
-    /// Returns what was passed since `start`, which is an offset of before.
+    /// Returns the text passed since `start`, an earlier offset.
     pub fn since(&self, start: usize) -> &'a str {
         self.text.get(start..self.at).unwrap_or_default()
     }
 
-    /// Returns what kind of value comes next.
+    /// Returns the kind of the next value.
     ///
     /// # Errors
-    /// When none does.
+    /// If there is no value.
     pub fn peek(&mut self) -> Result<JsonKind, JsonError> {
         self.space();
         match self.byte() {
@@ -130,10 +130,10 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    /// Passes one value of any kind; its text, without white space around it.
+    /// Passes one value of any kind. Returns its text, without surrounding white space.
     ///
     /// # Errors
-    /// When it is malformed or deeper than [`DEPTH_MAX`].
+    /// If it is malformed or deeper than [`DEPTH_MAX`].
     pub fn value(&mut self) -> Result<&'a str, JsonError> {
         self.space();
         let start = self.at;
@@ -161,7 +161,7 @@ impl<'a> JsonCursor<'a> {
                 }
                 _ => self.scalar()?,
             }
-            // A value has ended: what it is in goes on, or ends as well.
+            // A value has ended: the enclosing value continues, or ends as well.
             loop {
                 if open.depth == 0 {
                     return Ok(self.text.get(start..self.at).unwrap_or_default());
@@ -187,8 +187,8 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    /// Passes one value of a text that was checked before, and looks for its end only. Its text,
-    /// without white space around it.
+    /// Passes one value of a text that was already checked; only looks for its end. Returns its
+    /// text, without surrounding white space.
     pub(super) fn checked_value(&mut self) -> &'a str {
         self.space();
         let (bytes, start) = (self.text.as_bytes(), self.at);
@@ -200,7 +200,7 @@ impl<'a> JsonCursor<'a> {
         self.text.get(start..self.at).unwrap_or_default()
     }
 
-    /// Passes the name of a member of a text that was checked before, its colon, and the white
+    /// Passes the name of a member of a text that was already checked, its colon, and the white
     /// space before its value.
     pub(super) fn checked_name(&mut self) -> JsonText<'a> {
         self.space();
@@ -216,7 +216,7 @@ impl<'a> JsonCursor<'a> {
     /// Passes an object. `member` is called after each name, and must pass the value.
     ///
     /// # Errors
-    /// When it is none or malformed, and whatever `member` returns.
+    /// If the value is no object or malformed, and any error of `member`.
     pub fn object<E: From<JsonError>>(
         &mut self,
         mut member: impl FnMut(&mut Self, JsonText<'a>) -> Result<(), E>,
@@ -233,7 +233,7 @@ impl<'a> JsonCursor<'a> {
     /// Passes an array. `item` is called before each value, and must pass it.
     ///
     /// # Errors
-    /// When it is none or malformed, and whatever `item` returns.
+    /// If the value is no array or malformed, and any error of `item`.
     pub fn array<E: From<JsonError>>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<(), E>,
@@ -249,7 +249,7 @@ impl<'a> JsonCursor<'a> {
     /// Passes a string.
     ///
     /// # Errors
-    /// When it is none or malformed.
+    /// If the value is no string or malformed.
     pub fn string(&mut self) -> Result<JsonText<'a>, JsonError> {
         self.space();
         if self.byte() != Some(b'"') {
@@ -263,7 +263,7 @@ impl<'a> JsonCursor<'a> {
     /// Checks that only white space follows.
     ///
     /// # Errors
-    /// When something else does.
+    /// If anything else follows.
     pub fn end(&mut self) -> Result<(), JsonError> {
         self.space();
         if self.at == self.text.len() { Ok(()) } else { Err(self.malformed("more than one value")) }
@@ -283,7 +283,7 @@ impl<'a> JsonCursor<'a> {
         Ok(())
     }
 
-    /// Returns whether there is another member or item in what was entered; if not, leaves it.
+    /// Returns whether the entered object or array has another member or item; if not, leaves it.
     pub(super) fn another(&mut self, end: u8, first: &mut bool) -> Result<bool, JsonError> {
         self.space();
         let was_first = std::mem::take(first);
@@ -381,7 +381,7 @@ impl<'a> JsonCursor<'a> {
         if self.at == start { Err(self.malformed("no digit")) } else { Ok(()) }
     }
 
-    /// Passes a string that begins here; whether it has escapes.
+    /// Passes a string that begins here; returns whether it has escapes.
     fn pass_string(&mut self) -> Result<bool, JsonError> {
         let bytes = self.text.as_bytes();
         let mut is_escaped = false;
@@ -422,8 +422,8 @@ impl<'a> JsonCursor<'a> {
     }
 }
 
-/// The character that `\uXXXX`, or a pair of them, at the front of `bytes` stands for, and how many
-/// bytes that takes. A surrogate without its other half stands for none.
+/// Decodes `\uXXXX`, or a surrogate pair of them, at the front of `bytes`; returns the character
+/// and the length in bytes. `None` for an unpaired surrogate.
 fn unicode_escape(bytes: &[u8]) -> Option<(char, usize)> {
     let unit = |at: usize| -> Option<u32> {
         let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
@@ -437,7 +437,7 @@ fn unicode_escape(bytes: &[u8]) -> Option<(char, usize)> {
     Some((char::from_u32(0x1_0000 + ((first - 0xD800) << 10) + (second - 0xDC00))?, 12))
 }
 
-/// Returns what a checked string says that has escapes.
+/// Decodes a checked string that has escapes.
 fn unescape(inner: &str) -> String {
     let mut unescaped = String::with_capacity(inner.len());
     let mut rest = inner;
@@ -461,13 +461,13 @@ fn unescape(inner: &str) -> String {
     unescaped
 }
 
-/// Offset behind the string that begins at `at` in a text that was checked before.
+/// Returns the offset behind the string that begins at `at` in a text that was already checked.
 pub(super) fn string_end(bytes: &[u8], mut at: usize) -> usize {
     at += 1;
     loop {
         at = next_special(bytes, at);
         match bytes.get(at) {
-            // What is escaped is one byte, or `u` and digits that mean nothing here.
+            // An escape is one byte, or `u` and digits that need no attention here.
             Some(b'\\') => at += 2,
             Some(_) => return at + 1,
             None => return at,
@@ -475,7 +475,8 @@ pub(super) fn string_end(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Offset behind the object or array that begins at `at` in a text that was checked before.
+/// Returns the offset behind the object or array that begins at `at` in a text that was already
+/// checked.
 fn container_end(bytes: &[u8], mut at: usize) -> usize {
     let mut open = 0_usize;
     while let Some(byte) = bytes.get(at) {
@@ -494,22 +495,22 @@ fn container_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Offset behind the number, `true`, `false` or `null` that begins at `at` in a text that was
-/// checked before.
+/// Returns the offset behind the number, `true`, `false` or `null` that begins at `at` in a text
+/// that was already checked.
 fn scalar_end(bytes: &[u8], at: usize) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
     let is_behind = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
     at + rest.iter().position(is_behind).unwrap_or(rest.len())
 }
 
-/// Offset of the first byte from `at` on that a string may not simply contain: a quotation mark, a
-/// backslash, a control character. The length of `bytes` if there is none.
+/// Returns the offset of the first byte from `at` on that a string may not contain unescaped: a
+/// quotation mark, a backslash, a control character. The length of `bytes` if there is none.
 pub(super) fn next_special(bytes: &[u8], mut at: usize) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     // Eight bytes at a time: subtracting borrows from a lane's highest bit if the lane is smaller
-    // than what is subtracted. A borrow may mark lanes above a true one, never below it, and it is
-    // the lowest that is asked for.
+    // than the subtrahend. A borrow may mark lanes above a true one, never below it, and only the
+    // lowest is used.
     let zero = |word: u64| word.wrapping_sub(ONES) & !word;
     while let Some(Ok(chunk)) = bytes.get(at..at + 8).map(<[u8; 8]>::try_from) {
         let word = u64::from_le_bytes(chunk);
