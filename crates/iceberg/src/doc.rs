@@ -1,8 +1,7 @@
-//! A table's metadata document: its ids, and the bytes of its parts as somebody wrote them. It is
-//! taken apart once and written again without losing anything, whatever it is that is in it.
+//! A table's metadata document: its ids, and the original bytes of its parts. It is parsed once and
+//! written again without losing anything, including unknown members.
 //!
-//! It never looks into a schema, a specification or a summary; `schema` does, where an update needs
-//! it.
+//! It never parses a schema, a specification or a summary; `schema` does, if an update needs it.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#table-metadata>
@@ -22,24 +21,23 @@ use layout::DocumentLayout;
 pub(crate) use parse::{statistics as read_statistics, unsorted};
 pub use properties::TableProperties;
 
-/// The newest version of the format that is read and written.
+/// Newest version of the format that is read and written.
 pub const FORMAT_VERSION_MAX: u8 = 3;
-/// The version of a table that nobody asks another one for.
+/// Version of a new table if the request sets none.
 pub const FORMAT_VERSION_DEFAULT: u8 = 2;
-/// The first version whose rows have ids of their own, so that `next-row-id` must be there.
+/// First version whose rows have ids, so that `next-row-id` is required.
 pub const FORMAT_VERSION_ROW_IDS: u8 = 3;
-/// The branch that is the table's current state.
+/// Branch of the table's current state.
 pub const MAIN: &str = "main";
-/// Schemas of a document at the most, and specifications, and orders.
+/// Most schemas of a document, and most specifications, and most orders.
 pub const PARTS_MAX: usize = 100_000;
-/// Members of a document at the most that this code does not know. A member of a few bytes takes
-/// many times as many to remember.
+/// Most unknown members of a document. A member of a few bytes takes many times as much memory.
 pub const UNKNOWN_MEMBERS_MAX: usize = 1_000;
 /// Value of `last-partition-id` before any partition field has an id: fields begin at 1000.
 pub const LAST_PARTITION_ID_NONE: i32 = 999;
 
-/// A table's metadata. What is public here is what it says; how it was written (the order of keys,
-/// members that nobody knows, the form of numbers and strings) is kept beside it.
+/// A table's metadata. The public fields are its content; its form (the order of keys, unknown
+/// members, the form of numbers and strings) is kept separately.
 #[derive(Clone, Debug)]
 pub struct TableDoc {
     /// Version of the table format: 1, 2 or 3.
@@ -48,43 +46,43 @@ pub struct TableDoc {
     pub uuid: String,
     /// Location of new files of the table.
     pub location: String,
-    /// The highest that a snapshot was given. 0 in version 1.
+    /// Highest sequence number of a snapshot. 0 in version 1.
     pub last_sequence_number: i64,
-    /// When it was written, in milliseconds since 1970.
+    /// Time of the last update, in milliseconds since 1970.
     pub last_updated_ms: i64,
-    /// The highest id that a column was given.
+    /// Highest id assigned to a column.
     pub last_column_id: i32,
     /// Id of the table's current schema.
     pub current_schema_id: i32,
-    /// Every schema that it has had and that has not been removed.
+    /// All schemas that have not been removed.
     pub schemas: Vec<MetadataPart>,
-    /// By which of the specifications new data is partitioned.
+    /// Id of the specification for new data.
     pub default_spec_id: i32,
     /// Partition specifications.
     pub specs: Vec<MetadataPart>,
-    /// The highest id that a partition field was given.
+    /// Highest id assigned to a partition field.
     pub last_partition_id: i32,
-    /// In which of the orders new data is sorted.
+    /// Id of the sort order for new data.
     pub default_sort_order_id: i32,
     /// Sort orders.
     pub sort_orders: Vec<MetadataPart>,
     /// The table's properties, in order.
     pub properties: TableProperties,
-    /// The newest snapshot of the main branch, if there is any.
+    /// Newest snapshot of the main branch, if there is any.
     pub current_snapshot_id: Option<i64>,
     /// Branches and tags.
     pub refs: Vec<SnapshotReference>,
     /// Every snapshot that has not expired.
     pub snapshots: Vec<TableSnapshot>,
-    /// When which snapshot became the current one.
+    /// History of the current snapshot.
     pub snapshot_log: Vec<SnapshotLogEntry>,
-    /// The documents before this one.
+    /// Earlier metadata documents.
     pub metadata_log: Vec<MetadataLogEntry>,
-    /// Files of statistics.
+    /// Statistics files.
     pub statistics: Vec<StatisticsPart>,
-    /// Files of statistics of partitions.
+    /// Partition statistics files.
     pub partition_statistics: Vec<StatisticsPart>,
-    /// Above every id that a row was given. From version 3 on, and then always.
+    /// Greater than every assigned row id. Present from version 3 on.
     pub next_row_id: Option<i64>,
     /// Keys that other keys are encrypted with.
     pub encryption_keys: Vec<KeyPart>,
@@ -96,7 +94,7 @@ pub struct TableDoc {
 pub struct MetadataPart {
     /// Id among those of its kind.
     pub id: i32,
-    /// Bytes as they were written.
+    /// Original bytes.
     pub raw: RawJson,
 }
 
@@ -109,15 +107,15 @@ pub struct TableSnapshot {
     pub parent: Option<i64>,
     /// `sequence-number`; 0 if it was written in version 1.
     pub sequence_number: i64,
-    /// When it was made, in milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub timestamp_ms: i64,
-    /// The first id of the rows that it added.
+    /// First row id of the rows that it added.
     pub first_row_id: Option<i64>,
-    /// Largest number of ids that its rows were given.
+    /// Upper bound of the number of row ids assigned to its rows.
     pub added_rows: Option<i64>,
-    /// The schema that was current when it was made.
+    /// Schema that was current when it was created.
     pub schema_id: Option<i32>,
-    /// Bytes as they were written.
+    /// Original bytes.
     pub raw: RawJson,
 }
 
@@ -156,12 +154,12 @@ pub struct SnapshotReference {
     pub max_snapshot_age_ms: Option<i64>,
     /// Largest age of the reference itself.
     pub max_ref_age_ms: Option<i64>,
-    /// Bytes as they were written, without the name.
+    /// Original bytes, without the name.
     pub raw: RawJson,
 }
 
 impl SnapshotReference {
-    /// Returns whether both say the same; how they are written does not matter.
+    /// Returns whether both have the same content, whatever their form.
     #[must_use]
     pub fn same(&self, other: &SnapshotReference) -> bool {
         self.name == other.name

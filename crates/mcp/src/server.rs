@@ -1,4 +1,4 @@
-//! Methods of the protocol, for a caller of one request.
+//! Methods of the protocol, for the caller of one request.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use crate::message::{
 use crate::offer::{McpCall, McpOffer, McpReply};
 use crate::tasks::TASKS_EXTENSION;
 
-/// Time for which a client may keep what it was told of lists, in milliseconds: they change with
-/// the token and with the version of the server.
+/// Time for which a client may cache lists, in milliseconds: they change with the token and with
+/// the version of the server.
 const LIST_TTL_MS: u64 = 300_000;
 
-/// Levels of a log (RFC 5424), as clients name them.
+/// Levels of a log (RFC 5424), by their names in the protocol.
 const LOG_LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 /// Rules of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum McpRevision {
-    /// [`STATELESS`]: results say what they are, lists how long they hold.
+    /// [`STATELESS`]: results state their type, lists their time to live.
     Stateless,
     /// A revision of [`WITH_HANDSHAKE`].
     WithHandshake,
 }
 
 impl McpRevision {
-    /// Adds what the revision wants of a result.
+    /// Adds the fields that the revision requires in a result.
     fn complete(self, mut result: Value) -> Value {
         if let (McpRevision::Stateless, Some(fields)) = (self, result.as_object_mut()) {
             fields.insert("resultType".to_owned(), json!("complete"));
@@ -37,7 +37,7 @@ impl McpRevision {
         result
     }
 
-    /// Adds what the revision wants of a result that clients may keep.
+    /// Adds the fields that the revision requires in a cacheable result.
     fn complete_cacheable(self, mut result: Value) -> Value {
         if let (McpRevision::Stateless, Some(fields)) = (self, result.as_object_mut()) {
             fields.insert("ttlMs".to_owned(), json!(LIST_TTL_MS));
@@ -47,7 +47,7 @@ impl McpRevision {
     }
 }
 
-/// A server of the protocol: methods over what is offered.
+/// An MCP server: the protocol's methods over an offer.
 #[derive(Clone, Debug)]
 pub(crate) struct McpServer {
     offer: Arc<dyn McpOffer>,
@@ -55,7 +55,7 @@ pub(crate) struct McpServer {
 }
 
 impl McpServer {
-    /// A server of this offer, which seals states with this key.
+    /// Creates a server of this offer, which seals states with this key.
     pub(crate) fn new(offer: Arc<dyn McpOffer>, key: &[u8; 32]) -> McpServer {
         McpServer { offer, sealer: StateSealer::new(key) }
     }
@@ -63,7 +63,7 @@ impl McpServer {
     /// Answers a request.
     ///
     /// # Errors
-    /// When there is no such method in its revision, or its parameters cannot be read.
+    /// If its revision has no such method, or its parameters cannot be read.
     pub(crate) async fn answer(
         &self,
         revision: McpRevision,
@@ -108,7 +108,7 @@ impl McpServer {
         }
     }
 
-    /// Answers a request for a task, of clients that have declared the extension.
+    /// Answers a task request of a client that has declared the extension.
     async fn task(&self, request: &RpcRequest, call: &McpCall) -> Result<Value, McpError> {
         let method = request.method.as_str();
         if self.offer.capabilities()["extensions"].get(TASKS_EXTENSION).is_none() {
@@ -128,7 +128,7 @@ impl McpServer {
         }
     }
 
-    /// Refuses methods of what is not offered.
+    /// Rejects methods of capabilities that are not offered.
     fn require_capability(&self, method: &str) -> Result<(), McpError> {
         let needed = match method.split('/').next().unwrap_or_default() {
             name @ ("tools" | "resources" | "prompts" | "logging") => name,
@@ -143,7 +143,7 @@ impl McpServer {
 
     fn discover(&self) -> Value {
         let versions: Vec<&str> = [STATELESS].into_iter().chain(WITH_HANDSHAKE).collect();
-        // The log of a call is asked for with the call.
+        // Each call requests its log itself.
         let capabilities = without(self.offer.capabilities(), "logging");
         json!({
             "supportedVersions": versions,
@@ -157,7 +157,7 @@ impl McpServer {
         let Some(wanted) = params.get("protocolVersion").and_then(Value::as_str) else {
             return Err(McpError::params("`protocolVersion` is missing"));
         };
-        // A client that does not speak what it is offered leaves.
+        // A client that does not support the returned version disconnects.
         let known = WITH_HANDSHAKE.into_iter().find(|version| *version == wanted);
         Ok(json!({
             "protocolVersion": known.unwrap_or(WITH_HANDSHAKE[0]),
@@ -167,7 +167,7 @@ impl McpServer {
         }))
     }
 
-    /// Answers a request that may need input of the client.
+    /// Answers a request that may need input from the client.
     async fn call(
         &self,
         revision: McpRevision,
@@ -206,7 +206,7 @@ impl McpServer {
         }
     }
 
-    /// Refuses a call whose headers say something else than its arguments.
+    /// Rejects a call whose headers contradict its arguments.
     fn check_header_arguments(
         &self,
         call: &McpCall,
@@ -226,13 +226,13 @@ impl McpServer {
     }
 }
 
-/// Capabilities but for one, which there is in other revisions only.
+/// Returns the capabilities without one, which only other revisions have.
 fn without(mut capabilities: Value, name: &str) -> Value {
     capabilities.as_object_mut().map(|fields| fields.remove(name));
     capabilities
 }
 
-/// A value as a header has it.
+/// Formats a value as a header value.
 fn header_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -246,7 +246,7 @@ fn unknown_method(method: &str) -> McpError {
 }
 
 /// No capability that can be subscribed to is declared (`listChanged`, `resources.subscribe`), so
-/// that the method is none of this server's.
+/// the server does not support the method.
 fn no_subscriptions() -> McpError {
     let message = "this server has no subscriptions: its lists hold for `ttlMs`, and tasks are \
                    asked for by `tasks/get`";
@@ -261,7 +261,8 @@ fn check_cursor(params: &Map<String, Value>) -> Result<(), McpError> {
     }
 }
 
-/// Takes a level. It is not kept, since there are no sessions: such a client gets what a tool logs.
+/// Accepts a level. It is not stored, since there are no sessions: such a client receives all logs
+/// of its tools.
 fn set_level(params: &Map<String, Value>) -> Result<Value, McpError> {
     let level = params.get("level").and_then(Value::as_str).unwrap_or_default();
     match LOG_LEVELS.contains(&level) {

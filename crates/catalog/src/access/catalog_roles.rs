@@ -1,6 +1,6 @@
-//! Catalog roles: names for sets of rights in one warehouse, which roles have. Principals have
-//! roles, and what is granted to a catalog role is granted to all who have a role that has it: as
-//! Polaris has it, two levels and no more.
+//! Catalog roles: names for sets of rights in one warehouse, which are assigned to roles. Rights
+//! granted to a catalog role apply to every principal with a role that has it: two levels and no
+//! more, as in Polaris.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::warehouse::Warehouse;
 /// Most catalog roles of all warehouses together.
 pub const CATALOG_ROLES_MAX: usize = 10_000;
 
-/// Most roles that catalog roles are given to, of all together.
+/// Most assignments of catalog roles to roles, in total.
 pub const HOLDERS_MAX: usize = 50_000;
 
 /// A catalog role and who has it.
@@ -30,13 +30,13 @@ pub struct CatalogRoleRecord {
     pub holders: Vec<String>,
 }
 
-/// Returns what grants know a catalog role by.
+/// Returns the principal id of a catalog role in grants.
 #[must_use]
 pub fn catalog_role_principal(warehouse: &str, name: &str) -> String {
     format!("{CATALOG_ROLE_PREFIX}{warehouse}:{name}")
 }
 
-/// All of them, and what follows for roles.
+/// All catalog roles, and their index by role.
 #[derive(Debug, Default)]
 pub(super) struct CatalogRoles {
     /// By warehouse and name, in order.
@@ -54,17 +54,17 @@ impl CatalogRoles {
                 of_role.entry(role.as_str().into()).or_default().push(principal.as_str().into());
             }
         }
-        // By bytes, whatever the database's order is.
+        // In byte order, independent of the database's collation.
         all.sort_by(|one, other| key(one).cmp(&key(other)));
         CatalogRoles { all, of_role }
     }
 
-    /// Returns what grants know those by that a role has.
+    /// Returns the principal ids of the catalog roles that a role has.
     pub(super) fn of_role(&self, role: &str) -> impl Iterator<Item = &str> {
         self.of_role.get(role).into_iter().flatten().map(|it| &**it)
     }
 
-    /// The one of this name.
+    /// Returns the catalog role of this name.
     pub(super) fn find(&self, warehouse: &str, name: &str) -> Option<&CatalogRoleRecord> {
         let found = self.all.binary_search_by(|it| key(it).cmp(&(warehouse, name)));
         found.ok().and_then(|index| self.all.get(index))
@@ -84,16 +84,16 @@ pub(super) fn no_such(name: &str) -> CatalogError {
     CatalogError::new(ErrorReason::NotFound, format!("Catalog role does not exist: {excerpt}"))
 }
 
-/// Roles of a warehouse, in the form of Polaris.
+/// Catalog roles of warehouses, as in Polaris.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogRoleRegistry<'a>(pub(super) &'a AccessControl);
 
 impl CatalogRoleRegistry<'_> {
-    /// Makes a catalog role.
+    /// Creates a catalog role.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator; `AlreadyExists`; `BadRequest` when the name is none,
-    /// there are too many, or its properties are.
+    /// `Forbidden` if the caller is no operator; `AlreadyExists`; `BadRequest` if the name is
+    /// invalid, or there are too many catalog roles or properties.
     pub async fn create_catalog_role(
         self,
         who: &CatalogPrincipal,
@@ -108,10 +108,10 @@ impl CatalogRoleRegistry<'_> {
         self.0.changed().await
     }
 
-    /// Removes a catalog role and what was granted to it.
+    /// Removes a catalog role and the grants to it.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator; `NotFound`.
+    /// `Forbidden` if the caller is no operator; `NotFound`.
     pub async fn delete_catalog_role(
         self,
         who: &CatalogPrincipal,
@@ -123,11 +123,11 @@ impl CatalogRoleRegistry<'_> {
         self.0.changed().await
     }
 
-    /// Gives a catalog role to a role, or takes it from it.
+    /// Assigns a catalog role to a role, or removes the assignment.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator; `NotFound` when one of them is not there;
-    /// `BadRequest` when too many are given.
+    /// `Forbidden` if the caller is no operator; `NotFound` if one of them does not exist;
+    /// `BadRequest` if there are too many assignments.
     pub async fn give_catalog_role(
         self,
         who: &CatalogPrincipal,
@@ -141,7 +141,7 @@ impl CatalogRoleRegistry<'_> {
         self.0.changed().await
     }
 
-    /// The catalog roles of a warehouse, by name.
+    /// Returns the catalog roles of a warehouse, by name.
     ///
     /// # Errors
     /// `Forbidden` without the right to grant on the warehouse.
@@ -171,11 +171,11 @@ impl CatalogRoleRegistry<'_> {
         found.cloned().ok_or_else(|| no_such(name))
     }
 
-    /// Views that something was granted on to a principal, each by the path of its namespace and
-    /// its name. Who asks was seen to be allowed to see grants.
+    /// Returns the views on which a principal has grants, each by the path of its namespace and its
+    /// name. The caller has already checked that grants may be shown.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn granted_views(
         self,
         warehouse: &Warehouse,

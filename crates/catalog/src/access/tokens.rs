@@ -1,5 +1,5 @@
-//! Access tokens: an hour long, kept by their hash, so that every server that shares the store
-//! knows them and a server that starts again does. What a server has seen once it has in memory.
+//! Access tokens: valid for an hour and stored by their hash, so that every server that shares the
+//! store knows them, also after a restart. Tokens that a server has seen are cached in memory.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use super::{AccessControl, TOKEN_PREFIX, clients, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{CatalogPrincipal, TokenClaims};
 
-/// Time that an access token is good.
+/// Lifetime of an access token.
 pub const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// Most tokens of a client that are good at a time. Who asks for more loses his oldest ones.
+/// Most valid tokens of one client. Issuing more removes the oldest ones.
 pub const TOKENS_OF_CLIENT_MAX: usize = 4096;
 
-/// Tokens that are looked for in the store at a time: strangers send what they like.
+/// Most concurrent token lookups in the store: unauthenticated clients may send any token.
 pub(super) const LOOKUPS_MAX: usize = 8;
 
-/// Longest token that anybody is asked about, in bytes.
+/// Longest token that is looked up, in bytes.
 const TOKEN_BYTES_MAX: usize = 200;
 
-/// Access token, as a client gets it.
+/// Access token, as returned to a client.
 #[derive(Clone, Debug)]
 pub struct AccessToken {
     /// The token.
     pub token: String,
-    /// Time that it is good.
+    /// Time for which it is valid.
     pub lifetime: Duration,
     /// The only role whose rights it may use.
     pub role: Option<String>,
@@ -46,16 +46,16 @@ fn unknown() -> CatalogError {
 pub(crate) struct AuthenticatedClient {
     /// Principal of the client.
     pub(crate) who: CatalogPrincipal,
-    /// Hash of the secret that it showed. Tokens that are issued for it end with that secret.
+    /// Hash of the presented secret. Tokens issued for it become invalid with that secret.
     secret: Hash,
 }
 
-/// A token as the store has it.
+/// A token in the store.
 #[derive(Clone, Debug)]
 pub(super) struct TokenRow {
     pub(super) client: String,
-    /// Hash of the client's secret that the token was issued for; none for tokens of releases that
-    /// did not record it, which end within [`LIFETIME`] of the update.
+    /// Hash of the client's secret that the token was issued for; `None` for tokens of releases
+    /// that did not record it, which expire within [`LIFETIME`] of the update.
     pub(super) secret: Option<Hash>,
     pub(super) role: Option<String>,
     pub(super) ends_ms: u64,
@@ -66,12 +66,12 @@ pub(super) struct TokenRow {
 pub struct AccessTokens<'a>(pub(super) &'a AccessControl);
 
 impl AccessTokens<'_> {
-    /// An access token for a client that shows its secret, for all of its rights or those of one
-    /// of its roles.
+    /// Issues an access token to a client that presents its secret, for all of its rights or those
+    /// of one of its roles.
     ///
     /// # Errors
-    /// `NotAuthorized` when there is no such client, or the secret is another; `Forbidden` when it
-    /// does not have the role.
+    /// `NotAuthorized` if the client does not exist or the secret is wrong; `Forbidden` if it does
+    /// not have the role.
     pub async fn token_for(
         self,
         id: &str,
@@ -82,10 +82,10 @@ impl AccessTokens<'_> {
         self.issue(&client, role).await
     }
 
-    /// Finds the client that knows a secret, which came from `address`.
+    /// Returns the client with a secret, which was presented from `address`.
     ///
     /// # Errors
-    /// `NotAuthorized`; `TooManyRequests` where too many secrets from there were wrong.
+    /// `NotAuthorized`; `TooManyRequests` after too many wrong secrets from that address.
     pub(crate) async fn client_by_secret(
         self,
         id: &str,
@@ -112,8 +112,8 @@ impl AccessTokens<'_> {
         })
     }
 
-    /// Takes over what another server may have changed a moment ago, for somebody who is not known
-    /// here. Strangers ask for that as often as they like, so that all who wait share it.
+    /// Loads recent changes of other servers, for a principal that is unknown here. Unauthenticated
+    /// clients can trigger this at will, so all waiting callers share one read.
     pub(super) async fn catch_up(self) -> Result<()> {
         self.0.0.unknown.run(self.0.reload()).await.map_err(|error| match error {
             SharedLookupError::Failed(error) => error,
@@ -124,11 +124,11 @@ impl AccessTokens<'_> {
         })
     }
 
-    /// Another access token for whom this one is. It can be for less than that, never for more.
+    /// Issues another access token to the holder of this one. It may have fewer rights, never more.
     ///
     /// # Errors
-    /// `NotAuthorized` when it is not known, `AuthenticationTimeout` when it has ended; `Forbidden`
-    /// when its holder does not have the role.
+    /// `NotAuthorized` if it is unknown, `AuthenticationTimeout` if it has expired; `Forbidden` if
+    /// its holder does not have the role.
     pub async fn token_after(self, token: &str, role: Option<&str>) -> Result<AccessToken> {
         let BearerOwner { who, secret, .. } = self.bearer_of(token).await?;
         let own = who.claims.as_ref().and_then(|it| it.role.as_deref());
@@ -144,10 +144,10 @@ impl AccessTokens<'_> {
         self.issue_for(&who, secret, role).await
     }
 
-    /// Issues an access token to a client that showed its secret.
+    /// Issues an access token to an authenticated client.
     ///
     /// # Errors
-    /// `Forbidden` when it does not have the role.
+    /// `Forbidden` if it does not have the role.
     pub(crate) async fn issue(
         self,
         client: &AuthenticatedClient,
@@ -188,10 +188,10 @@ impl AccessTokens<'_> {
         Ok(AccessToken { token, lifetime: LIFETIME, role: row.role })
     }
 
-    /// Returns whose an access token is.
+    /// Returns the holder of an access token.
     ///
     /// # Errors
-    /// `NotAuthorized` when it is not known, `AuthenticationTimeout` when it has ended.
+    /// `NotAuthorized` if it is unknown, `AuthenticationTimeout` if it has expired.
     pub(crate) async fn holder(self, token: &str) -> Result<CatalogPrincipal> {
         self.bearer_of(token).await.map(|bearer| bearer.who)
     }
@@ -202,7 +202,7 @@ impl AccessTokens<'_> {
         }
         let bearer = Box::pin(self.look_up(hash(token))).await?.ok_or_else(unknown)?;
         match self.admitted(bearer.clone()) {
-            // It may be for a secret that is newer than what is known here.
+            // It may be for a secret that is newer than the loaded state.
             Err(error) if error.kind == ErrorReason::NotAuthorized => {
                 Box::pin(self.catch_up()).await?;
                 self.admitted(bearer)
@@ -211,7 +211,7 @@ impl AccessTokens<'_> {
         }
     }
 
-    /// Returns the holder of a token that was looked up before; none of another one.
+    /// Returns the holder of a token that was looked up before; `None` for another one.
     pub(super) fn known_holder(
         self,
         token: &str,
@@ -240,7 +240,7 @@ impl AccessTokens<'_> {
             let message = "the access token has ended; ask for another one";
             return Err(CatalogError::new(ErrorReason::AuthenticationTimeout, message));
         }
-        // It may have been given out while its client was removed.
+        // It may have been issued while its client was being removed.
         let is_valid = clients::of(&bearer.who).is_some_and(|id| {
             let loaded = self.0.0.loaded.read();
             let client = loaded.clients.get(id);
@@ -249,14 +249,14 @@ impl AccessTokens<'_> {
         if is_valid { Ok(bearer) } else { Err(unknown()) }
     }
 
-    /// A token that this server has not seen yet.
+    /// Looks up a token that this server has not seen yet.
     async fn look_up(self, hash: [u8; 32]) -> Result<Option<BearerOwner>> {
         let _one = self.0.0.lookups.acquire().await.map_err(CatalogError::internal)?;
         let epoch = self.0.0.token_cache.epoch();
         let Some(row) = self.0.0.store.token(hash).await? else { return Ok(None) };
         let mut bearer = self.bearer(&row);
         if bearer.is_none() {
-            // Another server made the client a moment ago.
+            // Another server has created the client a moment ago.
             self.0.reload().await?;
             bearer = self.bearer(&row);
         }
@@ -270,7 +270,7 @@ impl AccessTokens<'_> {
         let who = self.0.0.loaded.read().clients.get(&*row.client)?.who();
         let who = match &row.role {
             None => who,
-            // What is for one role is for no more, whoever asked for it.
+            // A token limited to a role only yields tokens with that limit.
             Some(role) => {
                 let claims =
                     TokenClaims { role: Some(role.as_str().into()), ..TokenClaims::default() };
@@ -280,11 +280,11 @@ impl AccessTokens<'_> {
         Some(BearerOwner { who, secret: row.secret, ends_ms: row.ends_ms })
     }
 
-    /// Takes an access token back. Other servers honour it for [`super::RELOAD_INTERVAL`] more.
-    /// There is nothing to do for one that nobody knows.
+    /// Revokes an access token. Other servers honour it for up to [`super::RELOAD_INTERVAL`]. An
+    /// unknown token is ignored.
     ///
     /// # Errors
-    /// `Forbidden` when it is another's and who asks is no operator.
+    /// `Forbidden` if it belongs to another principal and the caller is no operator.
     pub async fn revoke_token(self, who: &CatalogPrincipal, token: &str) -> Result<()> {
         if token.len() > TOKEN_BYTES_MAX {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A version of a table or view: its document, and the bytes of the answers that show it.
+//! A version of a table or view: its document, and the bytes of the responses that show it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,21 +19,21 @@ use super::text::{AnswerText, END, Frames};
 use crate::error::{CatalogError, Result};
 use crate::store::MetadataPointer;
 
-/// Longest document that is compressed by the thread that answers, in bytes; a longer one by a
-/// thread that may take its time.
+/// Longest document that is compressed on the responding thread, in bytes; a longer one is
+/// compressed on a blocking thread.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
 /// Levels of compression: short documents are sent often, long ones change with every commit.
 const LEVEL_SHORT: u32 = 6;
 const LEVEL_LONG: u32 = 1;
 
-/// Hexadecimal digits of an entity tag: 128 bits, so that no two versions have the same by chance.
+/// Hexadecimal digits of an entity tag: 128 bits, so that two versions never share one by chance.
 const ETAG_DIGITS: usize = 32;
 
-/// Counters of an `Arc`, before what it points to.
+/// Size of the counters of an `Arc`.
 const ARC_BYTES: usize = 2 * size_of::<usize>();
 
-/// Snapshots of a table that an answer shows.
+/// Snapshots of a table that a response shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotSelection {
     /// Every snapshot that has not expired.
@@ -53,31 +53,32 @@ pub enum ParsedDocument {
 
 /// A version of a table or view.
 pub struct CachedVersion {
-    /// Version and location; none of what was only staged.
+    /// Version and location; `None` for a staged document.
     pub pointer: Option<MetadataPointer>,
-    /// The document, whose parts are slices of the text of the answer.
+    /// The document, whose parts are slices of the text of the response.
     pub doc: ParsedDocument,
-    /// Entity tags as headers have them.
+    /// Entity tags as header values.
     weak_etags: [Bytes; 2],
-    /// File on this machine, once somebody has looked; none of one that is elsewhere.
+    /// Local metadata file, once it was looked up; `None` inside if it is on another machine.
     file: OnceLock<Option<PathBuf>>,
-    /// When the store said last that this is the newest version; never where nobody asks.
+    /// Time at which the store last confirmed this as the newest version; `None` if it is never
+    /// queried.
     checked: Mutex<Option<Instant>>,
     all: DocumentForm,
-    /// How it is shown with some snapshots only; none where those are all.
+    /// Form with the snapshots of branches and tags only; `None` inside if those are all.
     refs: OnceLock<Option<Box<DocumentForm>>>,
     growth: Mutex<EntryGrowth>,
 }
 
-/// A way to show the document.
+/// A form of the document for responses.
 #[derive(Debug)]
 struct DocumentForm {
     text: AnswerText,
     gzip: OnceCell<CompressedPrefix>,
 }
 
-/// Bytes that an entry has come to hold since it was made, and the account of the cache that it is
-/// in, on which they are.
+/// Bytes that an entry has grown by since it was created, and the account of the cache that they
+/// are charged to.
 #[derive(Debug, Default)]
 struct EntryGrowth {
     bytes: usize,
@@ -101,7 +102,7 @@ impl DocumentForm {
 }
 
 impl CachedVersion {
-    /// An entry for a document whose parts are slices of this text.
+    /// Creates an entry for a document whose parts are slices of this text.
     #[must_use]
     pub fn new(
         pointer: Option<MetadataPointer>,
@@ -121,7 +122,7 @@ impl CachedVersion {
         }
     }
 
-    /// The document of a table; none of a view.
+    /// Returns the document of a table; `None` for a view.
     #[must_use]
     pub fn table(&self) -> Option<&Arc<TableDoc>> {
         match &self.doc {
@@ -130,7 +131,7 @@ impl CachedVersion {
         }
     }
 
-    /// The document of a view; none of a table.
+    /// Returns the document of a view; `None` for a table.
     #[must_use]
     pub fn view(&self) -> Option<&Arc<ViewDoc>> {
         match &self.doc {
@@ -139,14 +140,14 @@ impl CachedVersion {
         }
     }
 
-    /// The metadata file; none of what was only staged.
+    /// Returns the metadata file; `None` for a staged document.
     #[must_use]
     pub fn location(&self) -> Option<&str> {
         self.pointer.as_ref().map(|pointer| &*pointer.location)
     }
 
-    /// Returns whether its metadata file is there. `find` says where that is on this machine; one
-    /// that is elsewhere is taken to be there. One system call.
+    /// Returns whether its metadata file exists. `find` returns its path on this machine; a file
+    /// elsewhere is assumed to exist. One system call.
     pub(crate) fn has_file(&self, find: impl FnOnce(&str) -> Option<PathBuf>) -> bool {
         let file = self.file.get_or_init(|| {
             let file = self.location().and_then(find);
@@ -157,31 +158,32 @@ impl CachedVersion {
         file.as_ref().is_none_or(is_file)
     }
 
-    /// Returns whether the store said at most `age` before `now` that this is the newest version.
+    /// Returns whether the store confirmed less than `age` before `now` that this is the newest
+    /// version.
     pub(crate) fn is_fresh(&self, now: Instant, age: Duration) -> bool {
         self.checked.lock().is_some_and(|at| now.saturating_duration_since(at) < age)
     }
 
-    /// The store said at `now` that this is the newest version.
+    /// Records that the store confirmed at `now` that this is the newest version.
     pub(crate) fn set_fresh(&self, now: Instant) {
         *self.checked.lock() = Some(now);
     }
 
-    /// The document as it is in its file, all snapshots of it.
+    /// Returns the document as it is in its file, with all snapshots.
     #[must_use]
     pub fn document(&self) -> &Bytes {
         self.all.text.document()
     }
 
-    /// Returns what is the same for the same version and the same snapshots of it, and for nothing
-    /// else: 32 hexadecimal digits, without quotes.
+    /// Returns an identifier of this version with this selection of snapshots: 32 hexadecimal
+    /// digits, without quotes.
     #[must_use]
     pub fn etag(&self, snapshots: SnapshotSelection) -> &str {
         let tag = self.weak_etag(snapshots).get(WEAK.len()..WEAK.len() + ETAG_DIGITS);
         tag.and_then(|digits| str::from_utf8(digits).ok()).unwrap_or_default()
     }
 
-    /// Returns the entity tag as a header has it, with the mark of weakness and quotes.
+    /// Returns the entity tag as a header value, with the mark of weakness and quotes.
     pub(crate) fn weak_etag(&self, snapshots: SnapshotSelection) -> &Bytes {
         match snapshots {
             SnapshotSelection::All => &self.weak_etags[0],
@@ -189,17 +191,17 @@ impl CachedVersion {
         }
     }
 
-    /// An answer. `end` follows the document in place of `}`, and begins with a comma where it is
-    /// more: `,"config":{…}}`.
+    /// Returns the response. `end` follows the document instead of `}`, and begins with a comma if
+    /// it adds members: `,"config":{…}}`.
     #[must_use]
     pub fn frames(&self, snapshots: SnapshotSelection, end: Option<Bytes>) -> Frames {
         self.form(snapshots).text.frames(end)
     }
 
-    /// Returns the answer as one gzip member. The document is compressed once.
+    /// Returns the response as one gzip member. The document is compressed once.
     ///
     /// # Errors
-    /// `Internal` when `end` is longer than 64 KiB.
+    /// `Internal` if `end` is longer than 64 KiB.
     pub async fn gzip(
         self: &Arc<CachedVersion>,
         snapshots: SnapshotSelection,
@@ -220,7 +222,7 @@ impl CachedVersion {
         packed(beginning.await?, end)
     }
 
-    /// Returns the compressed answer, where the document was compressed before.
+    /// Returns the compressed response, if the document was already compressed.
     #[must_use]
     pub fn gzip_at_hand(
         &self,
@@ -230,8 +232,8 @@ impl CachedVersion {
         packed(self.form(snapshots).gzip.get()?, end).ok()
     }
 
-    /// Bytes that it held when it was made, as the allocator sets them aside. What it comes to hold
-    /// later is on the account of its cache.
+    /// Returns the bytes that the entry held when it was created, as reserved by the allocator.
+    /// Later growth is charged to the account of its cache.
     #[must_use]
     pub fn weight(&self) -> usize {
         let doc = match &self.doc {
@@ -256,7 +258,7 @@ impl CachedVersion {
             + self.all.text.heap_bytes()
     }
 
-    /// Puts what it has come to hold, and will, on the account of a cache. One cache at a time.
+    /// Charges its past and future growth to the account of a cache. One cache at a time.
     pub(super) fn enter(&self, account: &Arc<AtomicUsize>) {
         let mut growth = self.growth.lock();
         if growth.account.is_none() {
@@ -265,7 +267,7 @@ impl CachedVersion {
         }
     }
 
-    /// Takes what it has come to hold from the account of the cache that it leaves.
+    /// Subtracts its growth from the account of the cache that it leaves.
     pub(super) fn leave(&self) {
         let mut growth = self.growth.lock();
         if let Some(account) = growth.account.take() {
@@ -301,7 +303,7 @@ impl CachedVersion {
         }
     }
 
-    /// How a table is shown with the snapshots of branches and tags; none if those are all.
+    /// Returns the form with the snapshots of branches and tags; `None` if those are all.
     fn form_of_refs(&self, doc: &TableDoc) -> Option<DocumentForm> {
         let named = |id: i64| doc.refs.iter().any(|it| it.snapshot_id == id);
         if doc.snapshots.len() <= doc.refs.len()
@@ -320,8 +322,8 @@ impl CachedVersion {
 /// Beginning of a weak entity tag (RFC 9110, section 8.8.3).
 const WEAK: &str = "W/\"";
 
-/// Entity tags of the version that this leads to: with all snapshots, and with some. They lie in
-/// one buffer.
+/// Returns the entity tags of the version of a pointer: with all snapshots, and with some. They
+/// share one buffer.
 fn weak_etags(pointer: Option<&MetadataPointer>) -> [Bytes; 2] {
     let etag = |mode: &[u8]| {
         let mut hash = Sha256::new();
@@ -340,7 +342,7 @@ fn weak_etags(pointer: Option<&MetadataPointer>) -> [Bytes; 2] {
     [all, refs]
 }
 
-/// An answer of a compressed document and what follows it.
+/// Returns a response of a compressed document and its end.
 fn packed(beginning: &CompressedPrefix, end: Option<&[u8]>) -> Result<[Bytes; 2]> {
     let end = gzip::end(beginning, end.unwrap_or(END))?;
     Ok([beginning.bytes.clone(), end])

@@ -1,8 +1,9 @@
-//! Changes from the log: in pages, and as they happen.
+//! Changes from the log: in pages, and as a stream.
 //!
-//! A follower reads the log at its own pace, from the number that it has seen: nothing is kept for
-//! it, so that a slow one costs nothing and loses nothing, unless it is slower than the log is
-//! kept. Changes made here wake it at once, those of other servers within [`POLL`].
+//! A follower reads the log at its own pace, from the last number that it has seen. Nothing is
+//! buffered for it, so that a slow follower costs nothing and loses nothing, unless it falls behind
+//! the retention of the log. Changes made here wake it at once, those of other servers within
+//! [`POLL`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,26 +22,26 @@ use crate::store::{
 };
 use crate::warehouse::Warehouse;
 
-/// Interval at which changes of other servers are looked for while somebody follows.
+/// Interval at which the store is queried for changes of other servers while there are followers.
 pub const POLL: Duration = Duration::from_millis(250);
 
-/// Longest time that one follower is served; then it comes back and shows again who it is.
+/// Longest time that one follower is served; then it has to reconnect and authenticate again.
 pub const FOLLOW_MAX: Duration = Duration::from_secs(3600);
 
-/// Changes on a page when their number is not said.
+/// Changes on a page if the request does not set their number.
 pub const CHANGES_DEFAULT: usize = 100;
 /// Most changes on a page.
 pub const CHANGES_MAX: usize = LINES_MAX;
 
-/// Number of times that one page reads [`LINES_MAX`] lines to find some that may be shown.
+/// Most reads of [`LINES_MAX`] lines for one page, in search of visible changes.
 const STEPS_MAX: usize = 10;
 
-/// Tells followers that there is something new.
+/// Notifies followers of new changes.
 #[derive(Debug, Default)]
 pub(super) struct ChangeNotifier {
-    /// Counts what was done here.
+    /// Counts changes made here.
     done: watch::Sender<u64>,
-    /// End of the log when all followers together last asked for it.
+    /// End of the log at the last query, shared by all followers.
     last_query: Mutex<Option<ChangeRequest>>,
 }
 
@@ -57,7 +58,7 @@ impl ChangeNotifier {
         self.done.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Returns how far the log goes, as of at most [`POLL`] ago, and as of the last change made
+    /// Returns the bounds of the log, as of at most [`POLL`] ago, and as of the last change made
     /// here.
     async fn bounds(&self, change_log: &ChangeLogStore) -> Result<TimelineBounds> {
         let mut last_query = self.last_query.lock().await;
@@ -161,18 +162,18 @@ impl CatalogChange {
 /// Part of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangePage {
-    /// In order.
+    /// In the order of the log.
     pub changes: Vec<CatalogChange>,
-    /// After which number the next page begins.
+    /// Number after which the next page begins.
     pub next_after: i64,
-    /// True if there is more already.
+    /// True if more changes are already in the log.
     pub is_more: bool,
     /// Bounds of the log.
     pub bounds: TimelineBounds,
 }
 
-/// The ids of tables and views that changes are about which are wanted, and the keys of their
-/// namespaces and of those that these are in.
+/// Returns the ids of the tables and views that changes in the filter are about, and the keys of
+/// their namespaces and of all ancestors.
 fn about(changes: &[CatalogChange], filter: &ChangeFilter) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut ids, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for change in changes.iter().filter(|it| filter.wants(it)) {
@@ -180,7 +181,7 @@ fn about(changes: &[CatalogChange], filter: &ChangeFilter) -> (BTreeSet<String>,
         let target = change.to.as_ref().map(|it| &it.namespace);
         for namespace in change.namespace.iter().chain(target) {
             let mut next = Some(namespace.clone());
-            // Those above one that is known are known, too.
+            // The ancestors of a known namespace are known, too.
             while let Some(it) = next.filter(|it| paths.insert(it.key())) {
                 next = it.parent();
             }
@@ -189,18 +190,18 @@ fn about(changes: &[CatalogChange], filter: &ChangeFilter) -> (BTreeSet<String>,
     (ids, paths)
 }
 
-/// Current objects that changes are about.
+/// Present objects that changes are about.
 #[derive(Debug, Default)]
 struct CurrentObjects {
     /// Names of tables and views, by their ids.
     names: HashMap<String, TableIdent>,
-    /// The numbers of the changes that made namespaces last, by their keys.
+    /// Numbers of the changes that last created namespaces, by their keys.
     made: HashMap<String, i64>,
 }
 
 impl CurrentObjects {
-    /// The innermost of a namespace and of those that it is in that was not made again after a
-    /// change; none when all were.
+    /// Returns the innermost of a namespace and its ancestors that was not recreated after a
+    /// change; `None` if all were.
     fn unchanged_since(&self, namespace: &NamespaceIdent, seq: i64) -> Option<NamespaceIdent> {
         let mut next = Some(namespace.clone());
         while let Some(ident) = next {
@@ -213,7 +214,7 @@ impl CurrentObjects {
     }
 }
 
-/// Shows the changes in the log to those who may see them, and lets them follow it. Cheap to clone.
+/// Serves the visible changes in the log to principals, in pages and as a stream. Cheap to clone.
 #[derive(Clone)]
 pub struct ChangeFeed(Arc<ChangeFeedInner>);
 
@@ -244,12 +245,12 @@ impl ChangeFeed {
         }))
     }
 
-    /// Changes after a number that a principal may see; from the beginning of the log when no
-    /// number is given.
+    /// Returns the changes after a number that a principal may see; without a number, from the
+    /// beginning of the log.
     ///
     /// # Errors
-    /// `Forbidden` when the namespace or table asked for may not be read; `Gone` when the log does
-    /// not go back so far any more.
+    /// `Forbidden` if the namespace or table may not be read; `Gone` if the log no longer reaches
+    /// back so far.
     pub async fn changes(
         &self,
         who: &CatalogPrincipal,
@@ -288,7 +289,7 @@ impl ChangeFeed {
                 }
             }
             if is_last {
-                // What is up to there and is not here is another warehouse's.
+                // All other lines up to the newest belong to other warehouses.
                 page.next_after = page.next_after.max(bounds.newest);
                 page.is_more = false;
                 return Ok(page);
@@ -297,7 +298,7 @@ impl ChangeFeed {
         Ok(page)
     }
 
-    /// Changes as they happen, from a number on: all there are, each once, in order.
+    /// Streams the changes from a number on: every visible one, once, in order.
     ///
     /// # Errors
     /// Those of [`ChangeFeed::changes`].
@@ -308,7 +309,7 @@ impl ChangeFeed {
         filter: ChangeFilter,
         after: Option<i64>,
     ) -> Result<ChangeStream> {
-        // Whatever is wrong with the request is answered before the answer begins.
+        // Errors of the request are reported before the response begins.
         let first = self.changes(who, warehouse, &filter, after, 1).await?;
         let after = after.unwrap_or(first.bounds.oldest);
         Ok(ChangeStream {
@@ -322,10 +323,10 @@ impl ChangeFeed {
         })
     }
 
-    /// The number of the last change.
+    /// Returns the number of the last change.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn last_change(&self) -> Result<i64> {
         Ok(self.0.change_log.log_bounds().await?.newest)
     }
@@ -339,13 +340,13 @@ impl ChangeFeed {
         let object = match (&filter.ident, &filter.namespace) {
             (Some(ident), _) => RightTarget::Relation(ident),
             (None, Some(namespace)) => RightTarget::Namespace(namespace),
-            // What may not be seen is left out.
+            // Invisible changes are left out.
             (None, None) => return Ok(()),
         };
         self.0.rights.allow(who, warehouse, AccessRight::Read, object)
     }
 
-    /// Returns what there is now of what changes are about. Operators see all of them by any name.
+    /// Returns the present objects that changes are about. Operators see all of them by any name.
     async fn today(
         &self,
         who: &CatalogPrincipal,
@@ -362,9 +363,9 @@ impl ChangeFeed {
         Ok(CurrentObjects { names: past.names_today(id, ids).await?, made })
     }
 
-    /// Returns a change as a principal may see it, or nothing when it may see none of it. Rights on
-    /// a name are those on what has it now: it says nothing of what had it before, of which only
-    /// rights on the namespace do, or on what that is in where it was made again since.
+    /// Returns the part of a change that a principal may see; `None` if it may see nothing of it.
+    /// Rights to a name apply to its present object only: changes of an earlier object of that name
+    /// require rights to the namespace, or to its parent if the namespace was recreated since.
     fn visible_to(
         &self,
         who: &CatalogPrincipal,
@@ -393,7 +394,7 @@ impl ChangeFeed {
         };
         let sees_target = change.to.as_ref().is_some_and(sees);
         if today.is_some() && !is_read {
-            // It is where he may not see it, with what it had here.
+            // The object is now at an invisible place: its id, version and files are removed.
             (change.id, change.version) = (None, None);
             (change.metadata_location, change.previous_metadata_location) = (None, None);
         }
@@ -407,7 +408,7 @@ impl ChangeFeed {
     }
 }
 
-/// Changes as they happen.
+/// A stream of changes.
 #[derive(Debug)]
 pub struct ChangeStream {
     feed: ChangeFeed,
@@ -420,8 +421,8 @@ pub struct ChangeStream {
 }
 
 impl ChangeStream {
-    /// The next changes, which may have to happen first; nothing when the follower has been served
-    /// for [`FOLLOW_MAX`].
+    /// Waits for the next changes and returns them; `None` once the follower has been served for
+    /// [`FOLLOW_MAX`].
     ///
     /// # Errors
     /// Those of [`ChangeFeed::changes`]. Dropping the future loses nothing.
@@ -444,19 +445,19 @@ impl ChangeStream {
                 return Ok(Some(page.changes));
             }
             tokio::select! {
-                // The sender lives as long as the feed, of which this has one.
+                // The sender lives as long as the feed, which this stream holds.
                 _ = self.done.changed() => {}
                 () = tokio::time::sleep(POLL) => {}
             }
         }
     }
 
-    /// From now on it is this one who follows: the same principal, with the rights that it has now.
+    /// Replaces the principal of the follower: the same principal with its present rights.
     pub fn set_who(&mut self, who: CatalogPrincipal) {
         self.who = who;
     }
 
-    /// The number up to which everything was given.
+    /// Returns the number up to which all changes were returned.
     #[must_use]
     pub fn after(&self) -> i64 {
         self.after

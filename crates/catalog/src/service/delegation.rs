@@ -1,5 +1,5 @@
-//! Access to a table's files for its clients: who may what, where, and that nothing of another
-//! table is there.
+//! Access of clients to a table's files: permissions, locations, and the check that no other table
+//! has files there.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::warehouse::{TableLocation, Warehouse};
 /// Credentials for a table's files.
 #[derive(Clone, Debug)]
 pub struct VendedCredentials {
-    /// They.
+    /// The credentials.
     pub temporary: Arc<TemporaryCredentials>,
-    /// Prefixes of the locations that they are for, as the table writes them.
+    /// Prefixes of the locations that they cover, as the table writes them.
     pub prefixes: Vec<String>,
 }
 
-/// Gives clients access to the files of tables: credentials, signatures, and who may reach which
-/// file.
+/// Gives clients access to the files of tables: credentials, signatures, and checks of single
+/// files.
 pub struct FileAccess {
     location_store: LocationStore,
     rights: RightGuard,
@@ -49,11 +49,11 @@ impl FileAccess {
         FileAccess { location_store, rights, entries }
     }
 
-    /// Credentials for a table that somebody sees; none when its warehouse gives none.
+    /// Returns credentials for a table that a principal sees; `None` if its warehouse vends none.
     ///
     /// # Errors
-    /// `ServiceUnavailable` when the token service gives none; `Forbidden` when another table's
-    /// files are in the same place.
+    /// `ServiceUnavailable` if the token service returns none; `Forbidden` if another table has
+    /// files in the same location.
     pub async fn vend(
         &self,
         who: &CatalogPrincipal,
@@ -72,10 +72,10 @@ impl FileAccess {
         Ok(Some(VendedCredentials { temporary, prefixes }))
     }
 
-    /// Credentials for a table by its name.
+    /// Returns credentials for a table by its name.
     ///
     /// # Errors
-    /// `NoSuchTable`; `Forbidden` to whoever may read only a part of it; those of
+    /// `NoSuchTable`; `Forbidden` if the caller may read only a part of it; those of
     /// [`FileAccess::vend`].
     pub async fn credentials(
         &self,
@@ -92,9 +92,9 @@ impl FileAccess {
     /// Signs a request to the object store for a table's files.
     ///
     /// # Errors
-    /// `NoSuchTable`; `BadRequest` when the warehouse is in no bucket, or the request is none;
-    /// `Forbidden` when the warehouse signs none, or the request asks for more than there is a
-    /// right to.
+    /// `NoSuchTable`; `BadRequest` if the warehouse is not in a bucket, or the request is invalid;
+    /// `Forbidden` if the warehouse signs no requests, or the request needs a right that the caller
+    /// lacks.
     pub async fn sign(
         &self,
         who: &CatalogPrincipal,
@@ -120,11 +120,11 @@ impl FileAccess {
         storage.sign(scope, self.permission(who, warehouse, ident), &request).await
     }
 
-    /// The places of the table that an object is of, and what somebody may do with its files.
-    /// `staged` is a table that he has staged there.
+    /// Returns the locations of the table that an object belongs to, and the principal's permission
+    /// for its files. `staged` is a table that the principal has staged there.
     ///
     /// # Errors
-    /// `Forbidden` when it is of none that he may see all of, whether there is one or not.
+    /// `Forbidden` if no table there is fully visible to the principal, whether one exists or not.
     pub(crate) async fn files_at(
         &self,
         who: &CatalogPrincipal,
@@ -145,7 +145,7 @@ impl FileAccess {
         let Some(StagedTable { ident, scope }) = staged else { return Err(no_table_around()) };
         self.rights.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(&ident))?;
         for place in scope.texts() {
-            // Another one may have been made there since.
+            // Another table may have been created there since.
             if self.location_store.is_shared(&place, "").await? {
                 return Err(no_table_around());
             }
@@ -157,8 +157,7 @@ impl FileAccess {
     /// of the table that the file is of.
     ///
     /// # Errors
-    /// `Forbidden` when it is of none that the principal may see all of, whether there is one or
-    /// not.
+    /// `Forbidden` if no table there is fully visible to the principal, whether one exists or not.
     pub(crate) async fn allow_local_read(
         &self,
         who: &CatalogPrincipal,
@@ -183,8 +182,8 @@ impl FileAccess {
         Err(no_table_around())
     }
 
-    /// A table that somebody may see all of; none when there is no such table any more, or he may
-    /// not.
+    /// Returns a table that a principal may read fully; `None` if it no longer exists or may not be
+    /// read.
     async fn whole_table(
         &self,
         who: &CatalogPrincipal,
@@ -206,7 +205,7 @@ impl FileAccess {
         }
     }
 
-    /// Returns what somebody who sees a table may do with its files.
+    /// Returns the permission for a table's files of a principal that sees the table.
     fn permission(
         &self,
         who: &CatalogPrincipal,
@@ -219,8 +218,8 @@ impl FileAccess {
         }
     }
 
-    /// The places of a table. Whoever is no operator gets at none where another table's files are:
-    /// locations that operators chose may be within each other.
+    /// Returns the locations of a table. Except for operators, none if another table has files
+    /// there: locations that operators chose may overlap.
     async fn scope(
         &self,
         who: &CatalogPrincipal,

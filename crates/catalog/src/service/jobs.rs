@@ -1,9 +1,9 @@
-//! Jobs at rest: what one has done is written down while it goes on, so that it is found when its
-//! server has ended, and by other servers.
+//! Stored jobs: the progress of a job is stored while it runs, so that it is found by other
+//! servers, and after its server has stopped.
 //!
-//! A job that its server did not end is interrupted. Nobody carries it on: rights are those of who
-//! asked, and he is not there to be judged any more. To ask again does what is left, for what is
-//! done is not there a second time.
+//! A job that its server did not finish is interrupted. No server resumes it: rights are those of
+//! the requesting principal, which is no longer there to be checked. Repeating the request does the
+//! remaining work, since finished work is not repeated.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,17 +18,17 @@ use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{JOBS_KEPT_MAX, JobRow, JobText};
 use crate::warehouse::Warehouse;
 
-/// Interval at which it is written down how far a job is.
+/// Interval at which a job's progress is stored.
 const BEAT_EVERY: Duration = Duration::from_secs(5);
-/// Time that after a server last wrote a job down it is taken for dead, in milliseconds.
+/// Time since its last write after which a job counts as interrupted, in milliseconds.
 const STALE_MS: u64 = 60_000;
-/// Things of each list that are written down.
+/// Most entries of each list that are stored.
 const ITEMS_KEPT_MAX: usize = 1000;
-/// Bytes of each list that are written down, as JSON.
+/// Most bytes of each list that are stored, as JSON.
 const LIST_BYTES_MAX: usize = 128 << 10;
-/// Number of times that it is tried to write down that a job is over.
+/// Most attempts to store the end of a job.
 const LAST_WRITES_MAX: usize = 5;
-/// Jobs that are listed: those that are kept, and some that are under way.
+/// Most jobs in a list: those that are stored, and some that are running.
 const LISTED_MAX: usize = 256;
 
 impl JobReport {
@@ -44,7 +44,7 @@ impl JobReport {
     }
 }
 
-/// The part of a list that is written down.
+/// Returns the part of a list that is stored.
 fn first<T: Clone + Serialize>(all: &[T]) -> Result<Vec<T>> {
     let (mut kept, mut room) = (Vec::new(), LIST_BYTES_MAX);
     for it in all.iter().take(ITEMS_KEPT_MAX) {
@@ -57,7 +57,7 @@ fn first<T: Clone + Serialize>(all: &[T]) -> Result<Vec<T>> {
 }
 
 impl MaintenanceService {
-    /// Writes a new job down, before it begins.
+    /// Stores a new job, before it begins.
     pub(super) async fn keep_job(&self, job: &MaintenanceJob) -> Result<()> {
         let (row, figures) = {
             let report = job.report.lock();
@@ -76,8 +76,8 @@ impl MaintenanceService {
         self.0.job_store.insert_job(row, figures, stale_ms).await
     }
 
-    /// Writes down how far a job is, now and then, and stops it when another server was told so.
-    /// Goes on until it is dropped.
+    /// Stores a job's progress at intervals, and stops the job if another server has requested
+    /// that. Runs until it is dropped.
     pub(super) async fn beat(&self, job: &MaintenanceJob) {
         loop {
             tokio::time::sleep(BEAT_EVERY).await;
@@ -85,7 +85,7 @@ impl MaintenanceService {
         }
     }
 
-    /// Writes down that a job is over, which nobody does later.
+    /// Stores the end of a job; no one else does so later.
     pub(super) async fn write_last(&self, job: &MaintenanceJob) {
         for _ in 0..LAST_WRITES_MAX {
             if self.write_job(job).await {
@@ -95,7 +95,7 @@ impl MaintenanceService {
         }
     }
 
-    /// Writes down how far a job is. Answers whether that is done.
+    /// Stores a job's progress. Returns whether that succeeded.
     pub(super) async fn write_job(&self, job: &MaintenanceJob) -> bool {
         let (id, text) = {
             let report = job.report.lock();
@@ -116,11 +116,11 @@ impl MaintenanceService {
         written.is_ok()
     }
 
-    /// Returns what a row says, by now.
+    /// Returns the present report of a stored job.
     fn report_of(&self, row: &JobRow) -> Result<JobReport> {
         let mut report: JobReport =
             serde_json::from_slice(&row.report).map_err(CatalogError::internal)?;
-        // Without others that share the store it is this server's, which does not have it.
+        // If no other server shares the store, the job belongs to an earlier run of this server.
         let is_stale =
             !self.0.is_shared || row.beat_ms < self.0.clock.now_ms().saturating_sub(STALE_MS);
         if is_stale && !report.state.is_over() {
@@ -129,10 +129,10 @@ impl MaintenanceService {
         Ok(report)
     }
 
-    /// Returns how far a job is.
+    /// Returns the progress of a job.
     ///
     /// # Errors
-    /// `Forbidden` for others than who started it and who manages the warehouse; `NotFound`.
+    /// `Forbidden` unless the caller started it or manages the warehouse; `NotFound`.
     pub async fn maintenance(
         &self,
         who: &CatalogPrincipal,
@@ -145,7 +145,7 @@ impl MaintenanceService {
         }
     }
 
-    /// Jobs of a warehouse with their figures only, the newest first.
+    /// Returns the jobs of a warehouse with their counters only, newest first.
     ///
     /// # Errors
     /// `Forbidden` unless the principal may manage the warehouse.
@@ -163,8 +163,8 @@ impl MaintenanceService {
         rows.iter().map(report).collect()
     }
 
-    /// Tells a job to stop before the next table, or the next step of one. Another server's stops
-    /// a little later; one that is over stays as it is.
+    /// Requests that a job stops before the next table, or the next step of one. A job of another
+    /// server stops a little later; a finished one is not changed.
     ///
     /// # Errors
     /// Those of [`MaintenanceService::maintenance`].
@@ -204,14 +204,14 @@ impl MaintenanceService {
 
 /// Source of a job.
 enum JobLocation {
-    /// This server's.
+    /// A job of this server.
     Own(Arc<MaintenanceJob>),
-    /// From the store: another server's, or this one's before it started again.
+    /// From the store: a job of another server, or of an earlier run of this one.
     Kept(JobRow),
 }
 
 impl JobLocation {
-    /// The id of its warehouse, and whose it is.
+    /// Returns the id of its warehouse, and its owner.
     fn place(&self) -> (&str, &str) {
         match self {
             JobLocation::Own(job) => (&job.warehouse, &job.owner),
@@ -220,7 +220,7 @@ impl JobLocation {
     }
 }
 
-/// Jobs that are kept are listed all.
+/// All stored jobs fit into a list.
 const _: () = assert!(JOBS_KEPT_MAX <= 256 && LISTED_MAX >= 256);
 
 #[cfg(test)]

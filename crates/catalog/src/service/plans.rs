@@ -499,8 +499,9 @@ fn no_such_plan() -> CatalogError {
     CatalogError::new(ErrorReason::NoSuchPlanId, "The plan id does not exist")
 }
 
-/// A task is named by its plan, which nobody can guess, and where in it to go on.
-/// Separator of a plan's own name and that of the node that has it.
+/// The token of a task is the plan's id, which cannot be guessed, and the position to continue
+/// from.
+/// Separator between the random part of a plan's id and the name of the node that has the plan.
 const NODE_SEPARATOR: char = '-';
 
 /// Creates the id of a plan, which names the node that has it if other nodes can query that one.

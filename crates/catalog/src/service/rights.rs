@@ -1,4 +1,4 @@
-//! Rights and restrictions of principals, as every operation asks for them.
+//! Rights and restrictions of principals, as checked by every operation.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::principal::{
 };
 use crate::warehouse::{Warehouse, WarehouseStatus};
 
-/// Decides what a principal may do and see, by the authority on rights and the state of a
-/// warehouse. Operators may do everything. Cheap to clone.
+/// Decides on a principal's actions and visible objects, by the authority on rights and the state
+/// of the warehouse. Operators may do everything. Cheap to clone.
 #[derive(Clone)]
 pub struct RightGuard {
     authority: Arc<dyn RightAuthority>,
@@ -30,7 +30,7 @@ impl RightGuard {
         RightGuard { authority }
     }
 
-    /// Refuses what a principal may not do.
+    /// Rejects an action that a principal may not perform.
     ///
     /// # Errors
     /// `Forbidden`.
@@ -50,7 +50,7 @@ impl RightGuard {
         Ok(())
     }
 
-    /// Refuses who has no right, whatever may be done with the warehouse at present.
+    /// Rejects a principal without the right, regardless of the warehouse's status.
     pub(super) fn has_right(
         &self,
         who: &CatalogPrincipal,
@@ -61,10 +61,10 @@ impl RightGuard {
         if who.operator { Ok(()) } else { self.authority.check(who, warehouse, right, object) }
     }
 
-    /// Finds out which names directly in a namespace, or in a warehouse, a principal may list.
+    /// Returns the names directly in a namespace or warehouse that a principal may list.
     ///
     /// # Errors
-    /// `Forbidden` when there is none.
+    /// `Forbidden` if there are none.
     pub(super) fn listed_names(
         &self,
         who: &CatalogPrincipal,
@@ -92,8 +92,7 @@ impl RightGuard {
         self.authority.visible(who, warehouse, parent)
     }
 
-    /// Tells whether a list of what is in a place is the same for a principal as for all others
-    /// that may read there.
+    /// Returns whether a principal sees the same list of a place as all others that may read there.
     pub(crate) fn sees_all(
         &self,
         who: &CatalogPrincipal,
@@ -103,17 +102,17 @@ impl RightGuard {
         !matches!(self.visible(who, warehouse, parent), VisibleNames::Part { .. })
     }
 
-    /// Lets rights follow what was renamed or dropped, before its name is free for others.
+    /// Refreshes rights after a rename or drop, before the name is available to others.
     pub(crate) async fn follow_moves(&self) {
         if let Err(error) = self.authority.refresh().await {
-            // They are read again soon.
+            // The rights are read again soon.
             let error = &error as &dyn std::error::Error;
             tracing::error!(error, "failed to read rights after something was moved");
         }
     }
 
-    /// Returns what somebody may read of a table; none when it is all of it. Operators are not
-    /// restricted.
+    /// Returns the restrictions of a principal on a table; `None` if it may read all of it.
+    /// Operators are not restricted.
     #[must_use]
     pub fn restrictions_for(
         &self,
@@ -124,11 +123,12 @@ impl RightGuard {
         if who.operator { None } else { self.authority.restrictions(who, warehouse, ident) }
     }
 
-    /// Refuses what would show somebody more of a table than he may read: credentials for its
-    /// files, signatures, values of its columns.
+    /// Rejects operations that would reveal more of a table than the principal may read:
+    /// credentials for its files, signatures, values of its columns.
     ///
     /// # Errors
-    /// `Forbidden` when he is restricted, and not trusted to keep to that.
+    /// `Forbidden` if the principal is restricted, and not trusted to apply the restrictions
+    /// itself.
     pub fn require_unrestricted(
         &self,
         who: &CatalogPrincipal,
@@ -147,10 +147,10 @@ impl RightGuard {
         }
     }
 
-    /// A scan of the rows that somebody may read. Statistics of columns would show more.
+    /// Limits a scan to the rows that a principal may read. Column statistics would reveal more.
     ///
     /// # Errors
-    /// `Internal` when a policy's filter cannot be read any more.
+    /// `Internal` if a policy's filter can no longer be read.
     pub(crate) fn restricted_scan(
         &self,
         who: &CatalogPrincipal,

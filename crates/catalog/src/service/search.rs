@@ -1,9 +1,9 @@
-//! Search by name over a warehouse: namespaces, tables, views and columns, with the rights of who
-//! asks.
+//! Search by name over a warehouse: namespaces, tables, views and columns, with the rights of the
+//! caller.
 //!
-//! There is no index: names are read as lists read them, so that whoever may not list something
-//! does not find it either. What one search reads is bounded by named limits; beyond them it says
-//! that it has not seen everything.
+//! There is no index: names are read as lists read them, so that a search finds only names that the
+//! caller may list. The amount of data that one search reads is bounded by named limits; beyond
+//! them the result is marked as truncated.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::principal::CatalogPrincipal;
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
-/// Longest text that is looked for, in bytes.
+/// Longest search text, in bytes.
 pub const SEARCH_TEXT_BYTES_MAX: usize = 256;
 
-/// Results when their number is not said, and at most.
+/// Results if the request does not set their number.
 pub const SEARCH_RESULTS_DEFAULT: usize = 50;
 /// Most results.
 pub const SEARCH_RESULTS_MAX: usize = 500;
 
-/// Namespaces that one search looks into.
+/// Most namespaces that one search reads.
 const NAMESPACES_MAX: usize = 500;
 
-/// Tables and views whose names one search reads.
+/// Most tables and views whose names one search reads.
 const NAMES_MAX: usize = 20_000;
 
-/// Tables whose columns one search reads, each of which may be a file in the object store.
+/// Most tables whose columns one search reads, each of which may be a file in the object store.
 const TABLES_OPENED_MAX: usize = 100;
 
 /// Kind of what was found.
@@ -74,7 +74,7 @@ pub struct FoundNames {
     pub truncated: bool,
 }
 
-/// A search under way.
+/// A search in progress.
 struct NameSearch<'a> {
     catalog: &'a Catalog,
     who: &'a CatalogPrincipal,
@@ -86,10 +86,12 @@ struct NameSearch<'a> {
 }
 
 impl Catalog {
-    /// Returns what has a text in its name, whatever the case, of what a principal may list.
+    /// Returns the objects visible to a principal whose name contains a text, without regard to
+    /// case.
     ///
     /// # Errors
-    /// `BadRequest` for a text that is empty or too long; `Forbidden` for whoever may list nothing.
+    /// `BadRequest` for a text that is empty or too long; `Forbidden` if the caller may list
+    /// nothing.
     pub async fn search(
         &self,
         who: &CatalogPrincipal,
@@ -136,7 +138,7 @@ impl NameSearch<'_> {
         name.to_lowercase().contains(&self.text)
     }
 
-    /// All namespaces that may be looked into, those of a level before those within them.
+    /// Returns all readable namespaces, breadth first.
     async fn namespaces(&mut self) -> Result<Vec<NamespaceIdent>> {
         let (mut all, mut parents) = (Vec::new(), VecDeque::from([None]));
         while let Some(parent) = parents.pop_front() {
@@ -145,8 +147,8 @@ impl NameSearch<'_> {
                 .namespaces()
                 .list_namespaces(self.who, self.warehouse, parent.as_ref(), &whole())
                 .await;
-            // What is directly in a warehouse says whether there is anything to see at all; what
-            // was dropped meanwhile, or is not to be seen, is left out.
+            // The list of the warehouse itself fails if the caller may see nothing at all; deeper
+            // namespaces that were dropped meanwhile or are invisible are left out.
             let listed = match listed {
                 Err(error) if parent.is_none() => return Err(error),
                 Err(error) if is_hidden(&error) => continue,
@@ -219,7 +221,7 @@ impl NameSearch<'_> {
                 self.catalog.inspect(self.who, self.warehouse, ident, aspect, None, &page).await;
             let rows = match inspected {
                 Ok(rows) => rows.rows,
-                // One whose file is gone is no reason to find nothing else.
+                // A missing metadata file does not fail the search.
                 Err(error) if is_hidden(&error) || error.kind == ErrorReason::NotFound => continue,
                 Err(error) => return Err(error),
             };
@@ -246,7 +248,7 @@ fn whole() -> PageRequest {
     PageRequest::default()
 }
 
-/// Returns whether something is not to be seen, or not there any more.
+/// Returns whether the error means that an object is invisible or no longer exists.
 fn is_hidden(error: &CatalogError) -> bool {
     matches!(
         error.kind,

@@ -1,5 +1,5 @@
-//! Tables but for making and committing them: dropped, registered and released. What a table and a
-//! view have in common is in `relations.rs`.
+//! Table operations other than creating and committing: drop, register and unregister. Operations
+//! that tables and views share are in `relations.rs`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::store::{ChangeContext, LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 
-/// A table that is to be made from a document that exists.
+/// A table to register from an existing document.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct RegisterTable {
@@ -32,10 +32,10 @@ struct RegisterTable {
 }
 
 impl RelationService {
-    /// Returns whether there is such a table.
+    /// Returns if the table exists.
     ///
     /// # Errors
-    /// `NoSuchTable` when there is none.
+    /// `NoSuchTable` if it does not.
     pub async fn table_exists(
         &self,
         who: &CatalogPrincipal,
@@ -46,10 +46,10 @@ impl RelationService {
         self.0.entries.entry_to_read(warehouse, RelationKind::Table, ident).await.map(drop)
     }
 
-    /// Takes what a client measured of a scan or a commit.
+    /// Accepts a client's metrics of a scan or a commit.
     ///
     /// # Errors
-    /// `NoSuchTable`, or `BadRequest` when it is no report.
+    /// `NoSuchTable`, or `BadRequest` if it is no report.
     pub async fn report_metrics(
         &self,
         who: &CatalogPrincipal,
@@ -66,11 +66,11 @@ impl RelationService {
         Ok(())
     }
 
-    /// Removes a table. To purge it is to remove its files as well, where no other table's are
-    /// among them and its property `gc.enabled` is not `false`: when it cannot come back any more.
+    /// Drops a table. With `purge`, its files are removed as well once it can no longer be
+    /// restored, unless other tables have files among them or its property `gc.enabled` is `false`.
     ///
     /// # Errors
-    /// `NoSuchTable`; `Forbidden` when it is protected, or to whoever may read only a part of it.
+    /// `NoSuchTable`; `Forbidden` if it is protected, or the caller may read only a part of it.
     pub async fn drop_table(
         &self,
         call: &ChangeCall<'_>,
@@ -84,7 +84,7 @@ impl RelationService {
             AccessRight::Manage,
             RightTarget::Relation(ident),
         )?;
-        // As when it is released: files may stay that no policy is for.
+        // As for unregistering: files may remain that no policy protects.
         self.0.rights.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let relations = self.clone();
@@ -99,12 +99,12 @@ impl RelationService {
         self.0.changes.run(call, act, async || Ok(())).await
     }
 
-    /// Makes a table of a metadata file that exists, or lets one that there is have it.
+    /// Registers a table from an existing metadata file, or points an existing table to it.
     ///
     /// # Errors
-    /// `BadRequest`; `Forbidden` when the file or the table's location is outside of the
-    /// warehouse, or where whoever asks may put nothing; `NotFound` when there is no such file;
-    /// `AlreadyExists`; `NoSuchNamespace`.
+    /// `BadRequest`; `Forbidden` if the file or the table's location is outside of the warehouse,
+    /// or the caller may not use it; `NotFound` if the file does not exist; `AlreadyExists`;
+    /// `NoSuchNamespace`.
     pub async fn register_table(
         &self,
         call: &ChangeCall<'_>,
@@ -156,7 +156,8 @@ impl RelationService {
         {
             return Err(RelationKind::Table.exists(found.kind, ident));
         }
-        // Who registers the very file that a table of this name was dropped with brings it back.
+        // Registering the metadata file that a table of this name was dropped with restores that
+        // table.
         let dropped = self.0.dropped_store.dropped_at(warehouse.id(), &location).await?;
         let mut dropped =
             dropped.filter(|it| found.is_none() && it.ident == *ident && !it.is_purging);
@@ -187,7 +188,7 @@ impl RelationService {
         let placed = PlacedDocument { doc, text, location };
         let act = LogAction::RegisterTable;
         let pointer = match self.0.entries.entry(warehouse, RelationKind::Table, ident).await {
-            // Another server has made one since its name was free.
+            // Another server has created one since the name was free.
             Ok(_) if !overwrite => {
                 return Err(RelationKind::Table.exists(RelationKind::Table, ident));
             }
@@ -221,11 +222,11 @@ impl RelationService {
         Ok(self.0.entries.publish(warehouse, ident, pointer, placed))
     }
 
-    /// Releases a table: its files stay, and nobody can commit to it here any more. Answers how it
-    /// was.
+    /// Unregisters a table: its files stay, and commits to it here are no longer possible. Returns
+    /// its last version.
     ///
     /// # Errors
-    /// `NoSuchTable`; `Forbidden` when it is protected, or to whoever may read only a part of it.
+    /// `NoSuchTable`; `Forbidden` if it is protected, or the caller may read only a part of it.
     pub async fn unregister_table(
         &self,
         call: &ChangeCall<'_>,
@@ -238,7 +239,7 @@ impl RelationService {
             AccessRight::Manage,
             RightTarget::Relation(ident),
         )?;
-        // Its policies go with it: whoever registers its file again has none.
+        // Its policies are removed: registering its file again does not restore them.
         self.0.rights.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let gone = RelationKind::Table.no_such(&ident);
@@ -264,7 +265,7 @@ impl RelationService {
                 .await?;
             Ok(last)
         };
-        // Who has missed the answer finds the location in the log.
+        // A caller that missed the response finds the location in the log.
         self.0.changes.run(call, act, async || Err(gone)).await
     }
 }

@@ -1,9 +1,9 @@
-//! Requests for files that the server sends on itself: somebody without any key says them, and
-//! they are judged like those that the server only signs.
+//! Requests for files that the server forwards to the store: a client without any key sends them,
+//! and they are checked like those that the server only signs.
 //!
-//! What is sent is written anew from what was understood. Checksums of bodies that come in pieces
-//! are at their end and stay behind, and with them all that announces them; those of parts and of
-//! what is put together from them have to agree with each other, so that they stay behind as well.
+//! The forwarded request is built anew from the parsed one. Checksums of bodies in chunks are in
+//! trailers and are dropped, together with the headers that announce them; checksums of parts and
+//! of the object assembled from them must agree with each other, so they are dropped as well.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/aws/src/main/resources/s3-signer-open-api.yaml>
@@ -21,21 +21,21 @@ use super::signer::{self, SignRequest, SignTarget};
 use super::xml::XmlElement;
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Longest time from the first byte of a request to the head of its answer.
+/// Longest time from the first byte of a request to the head of its response.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Longest pause in an answer.
+/// Longest pause in a response.
 const ANSWER_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Longest object of the services that there are, in bytes.
+/// Largest object of existing services, in bytes.
 const ANSWER_BYTES_MAX: u64 = 5 << 40;
 
-/// Most parts that an object is put together from.
+/// Most parts that an object is assembled from.
 const PARTS_MAX: usize = 2000;
 
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
 
-/// Headers beside those of the store's own that mean something for files.
+/// Headers that have a meaning for files, beside store-specific ones.
 const FORWARDED: [HeaderName; 8] = [
     header::CONTENT_ENCODING,
     header::CONTENT_TYPE,
@@ -47,16 +47,16 @@ const FORWARDED: [HeaderName; 8] = [
     header::RANGE,
 ];
 
-/// Headers that tell of checksums, or of how a body is cut.
+/// Headers that concern checksums, or the chunks of a body.
 const ABOUT_PIECES: [&str; 4] =
     ["x-amz-decoded-content-length", "x-amz-sdk-checksum-algorithm", "x-amz-te", "x-amz-trailer"];
 
-/// Header of Amazon's own clients, which know one version only.
+/// Header of Amazon's own clients, which know only one version.
 const API_VERSION: &str = "x-amz-api-version";
 
 const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
 
-/// A short answer of the store.
+/// A short XML response of the store.
 #[derive(Debug)]
 pub(crate) struct StoreReply {
     /// Name of its root element.
@@ -65,35 +65,35 @@ pub(crate) struct StoreReply {
 }
 
 impl StoreReply {
-    /// None when it is no text of the kind that such services have.
+    /// Parses the text; `None` if it is not XML of the kind that such services send.
     pub(crate) fn read(text: &str) -> Option<StoreReply> {
         let element = XmlElement::parse(text)?;
         Some(StoreReply { root: element.name.clone(), element })
     }
 
-    /// Returns what one of its elements says.
+    /// Returns the text of one of its elements.
     pub(crate) fn text_of(&self, name: &str) -> Option<String> {
         self.element.text_of(name).map(str::to_owned)
     }
 }
 
-/// A request that somebody without a key makes.
+/// A request of a client without a key.
 #[derive(Debug)]
 pub(crate) struct RelayedRequest {
     method: Method,
     request: SignRequest,
-    /// Headers that are sent and not signed.
+    /// Headers that are sent unsigned.
     forwarded: HeaderMap,
-    /// In place of what was sent, where the body says what the request is about.
+    /// Replaces the received body, if the body says which objects the request concerns.
     body: Option<String>,
 }
 
 impl RelayedRequest {
-    /// A request with a path that begins with the bucket. `body` is there where it says what the
-    /// request is about, and `is_cut` where it came in pieces of the store's own kind.
+    /// Creates a request from one whose path begins with the bucket. `body` is set if it says which
+    /// objects the request concerns, and `is_cut` if it came in the store's chunk format.
     ///
     /// # Errors
-    /// `BadRequest` when it is none.
+    /// `BadRequest` if the request is invalid.
     fn new(
         place: &S3Location,
         method: &Method,
@@ -122,7 +122,7 @@ impl RelayedRequest {
             }
             let is_checksum = text.starts_with(CHECKSUM_PREFIX) && text != "x-amz-checksum-mode";
             let is_about_pieces = ABOUT_PIECES.contains(&text);
-            // It is that of the body as it was cut, or before it was written anew.
+            // The hash is that of the chunked body, or of the body before it was rewritten.
             let is_hash = text == CONTENT_SHA256 && (is_cut || body.is_some());
             let is_old = (is_cut || is_of_parts) && text == "content-md5";
             if is_hash || is_old || ((is_cut || is_of_parts) && (is_checksum || is_about_pieces)) {
@@ -142,17 +142,17 @@ impl RelayedRequest {
         Ok(RelayedRequest { method: method.clone(), request, forwarded, body })
     }
 
-    /// Bytes that are sent in place of those that came, if it is so.
+    /// Returns the body that replaces the received one, if any.
     pub(crate) fn body(&self) -> Option<&str> {
         self.body.as_deref()
     }
 }
 
 impl BucketStorage {
-    /// Takes a request apart whose path begins with a bucket. See [`RelayedRequest`].
+    /// Parses a request whose path begins with a bucket. See [`RelayedRequest`].
     ///
     /// # Errors
-    /// `BadRequest` when it is none.
+    /// `BadRequest` if the request is invalid.
     pub(crate) fn relayed(
         &self,
         head: (&Method, &Uri, &HeaderMap),
@@ -162,26 +162,26 @@ impl BucketStorage {
         RelayedRequest::new(&self.location, head.0, head.1, head.2, body, is_cut)
     }
 
-    /// The bucket and the key that a request is about.
+    /// Returns the bucket and the key that a request concerns.
     ///
     /// # Errors
-    /// `BadRequest` when it is none; `Forbidden` when it is about no file.
+    /// `BadRequest` if the request is invalid; `Forbidden` if it concerns no file.
     pub(crate) fn subject(&self, request: &RelayedRequest) -> Result<(String, String)> {
         let target = SignTarget::read(&request.request, &self.location)?;
         let (bucket, key) = target.subject()?;
         Ok((bucket.to_owned(), key))
     }
 
-    /// Returns which service of its region it is, for those who want to know that.
+    /// Returns the region of the store, for clients that ask for it.
     pub(crate) fn region(&self) -> &str {
         &self.location.region
     }
 
-    /// Sends a request on, once it is clear that it asks for nothing but what the permission is
-    /// to. Where the warehouse vends credentials, they are those for the same places.
+    /// Forwards a request after checking that it needs no more than the permission. If the
+    /// warehouse vends credentials, the request is signed with credentials for the same locations.
     ///
     /// # Errors
-    /// Those of [`BucketStorage::sign`]; `ServiceUnavailable` when the store gives no answer.
+    /// Those of [`BucketStorage::sign`]; `ServiceUnavailable` if the store does not respond.
     pub(crate) async fn relay(
         &self,
         relayed: &RelayedRequest,
@@ -222,7 +222,7 @@ fn failed(error: ClientError) -> CatalogError {
     CatalogError::caused(ErrorReason::ServiceUnavailable, message, error)
 }
 
-/// Returns where a request that names its bucket in the path goes.
+/// Returns the URL at the store of a request that names its bucket in the path.
 fn address(place: &S3Location, uri: &Uri) -> Result<String> {
     let query = uri.query().map_or(String::new(), |query| format!("?{query}"));
     let path = uri.path();
@@ -243,7 +243,7 @@ fn address(place: &S3Location, uri: &Uri) -> Result<String> {
     }
 }
 
-/// Takes `aws-chunked` out of what a body says of its encoding.
+/// Removes `aws-chunked` from a body's content encodings.
 fn without_cutting(headers: &mut HeaderMap) {
     let values = headers.get_all(header::CONTENT_ENCODING).iter();
     let encodings = values.filter_map(|it| it.to_str().ok()).flat_map(|it| it.split(','));
@@ -257,7 +257,7 @@ fn without_cutting(headers: &mut HeaderMap) {
     }
 }
 
-/// The list of parts that an object is put together from, written anew: their numbers and tags.
+/// Rewrites the list of parts that an object is assembled from: their numbers and tags.
 fn parts(text: &str) -> Result<String> {
     let wrong =
         |why: &str| CatalogError::new(ErrorReason::BadRequest, format!("the list of parts {why}"));

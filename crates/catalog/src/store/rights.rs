@@ -1,5 +1,5 @@
-//! Rights and policies on what is renamed, replaced or removed, in the transaction that does it: so
-//! nobody has one without the other.
+//! Rights and policies on renamed, replaced or removed objects, updated in the same transaction, so
+//! that neither change is visible without the other.
 
 use iceberg::ident::NamespaceIdent;
 use node::store::{SqlStoreError, StoreTransaction};
@@ -8,13 +8,12 @@ use super::entities;
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
-/// Tells servers that share the store that somebody's rights are others now.
+/// Notifies servers that share the store of a change of rights.
 pub(crate) fn rights_changed(it: &mut dyn StoreTransaction) -> Stored<()> {
     it.execute("UPDATE catalog_access SET version = version + 1 WHERE id = 1", &[]).map(drop)
 }
 
-/// Removes what was given on a table or a view that goes, and its policies, in the transaction that
-/// removes it.
+/// Removes the grants on a table or view and its policies, in the transaction that removes it.
 pub(crate) fn forget_relation(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
     let rights = "DELETE FROM catalog_rights WHERE object = $1 AND kind = 'relation'";
     let policies = "DELETE FROM catalog_policies WHERE relation = $1";
@@ -24,7 +23,7 @@ pub(crate) fn forget_relation(it: &mut dyn StoreTransaction, id: &str) -> Stored
     }
 }
 
-/// Tells servers of another name of a table or a view, in the transaction that gives it.
+/// Notifies servers of a new name of a table or view, in the transaction that renames it.
 pub(crate) fn relation_moved(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
     let sql = "SELECT object FROM catalog_rights WHERE object = $1 AND kind = 'relation' \
         UNION ALL SELECT relation FROM catalog_policies WHERE relation = $1 LIMIT 1";
@@ -34,8 +33,8 @@ pub(crate) fn relation_moved(it: &mut dyn StoreTransaction, id: &str) -> Stored<
     }
 }
 
-/// Gives what was given on a table or a view on the one that takes its place, and its policies, in
-/// the transaction that puts it there.
+/// Moves the grants on a table or view and its policies to the one that replaces it, in the same
+/// transaction.
 pub(crate) fn relation_replaced(it: &mut dyn StoreTransaction, old: &str, new: &str) -> Stored<()> {
     let rights = "UPDATE catalog_rights SET object = $2 WHERE object = $1 AND kind = 'relation'";
     let policies = "UPDATE catalog_policies SET relation = $2 WHERE relation = $1";
@@ -46,8 +45,7 @@ pub(crate) fn relation_replaced(it: &mut dyn StoreTransaction, old: &str, new: &
     }
 }
 
-/// Removes what was given on a warehouse that goes, and its catalog roles, in the transaction that
-/// removes it.
+/// Removes the grants on a warehouse and its catalog roles, in the transaction that removes it.
 pub(crate) fn forget_warehouse(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
     it.execute("DELETE FROM catalog_rights WHERE warehouse = $1", &[id.into()])?;
     for table in ["catalog_catalog_roles", "catalog_catalog_role_holders"] {
@@ -57,7 +55,7 @@ pub(crate) fn forget_warehouse(it: &mut dyn StoreTransaction, id: &str) -> Store
     rights_changed(it)
 }
 
-/// Removes what was given on a namespace that goes, in the transaction that removes it.
+/// Removes the grants on a namespace, in the transaction that removes it.
 pub(crate) fn forget_namespace(
     it: &mut dyn StoreTransaction,
     warehouse: &str,

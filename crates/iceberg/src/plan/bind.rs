@@ -1,4 +1,4 @@
-//! A filter that knows its columns: what it is of a file's rows, and what is left of it.
+//! A filter bound to columns: its verdict on a file's rows, and the residual filter.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -14,28 +14,28 @@ use crate::error::{Result, invalid};
 use crate::json::{put_comma, put_name, put_string};
 use crate::schema::{ColumnType, FieldTransform, SchemaColumn, SchemaColumns};
 
-/// A predicate about a column that there is.
+/// A predicate on an existing column.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BoundPredicate {
     pub(super) op: PredicateOperator,
     pub(super) column: i32,
-    /// Name of the column, with the names of all that it is in.
+    /// Name of the column, qualified with the names of its parents.
     pub(super) name: String,
     /// Type of the column.
     pub(super) source: ColumnType,
-    /// Type of the values: that of the column, or of what is made of it.
+    /// Type of the values: that of the column, or of the transform's result.
     pub(super) kind: ColumnType,
     pub(super) transform: Option<FieldTransform>,
-    /// In order, each once.
+    /// Sorted, without duplicates.
     pub(super) values: Vec<PlanValue>,
-    /// True if the column, or what it is in, may be null.
+    /// True if the column or one of its parents may be null.
     pub(super) is_optional: bool,
-    /// True if nothing follows from what is known of files: the values that it is about are others
-    /// than the files have, or none of the file's columns.
+    /// True if statistics of files imply nothing: the values are masked, or the column is not in
+    /// files.
     pub(super) is_hidden: bool,
 }
 
-/// A filter that knows its columns, without negations.
+/// A filter bound to columns, without negations.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum BoundFilter {
     Constant(bool),
@@ -45,10 +45,10 @@ pub(super) enum BoundFilter {
 }
 
 impl BoundFilter {
-    /// Finds the columns of a filter.
+    /// Binds a filter to its columns.
     ///
     /// # Errors
-    /// `Validation` when a column is not there, or a value is none of its column.
+    /// `Validation` if a column does not exist, or a value does not fit its column.
     pub(super) fn new(
         filter: &FilterExpression,
         columns: &SchemaColumns,
@@ -58,12 +58,12 @@ impl BoundFilter {
         FilterBinder { columns, is_case_sensitive, hidden }.node(&filter.0, false)
     }
 
-    /// Returns what fulfils both.
+    /// Returns the conjunction of both filters.
     pub(super) fn and(self, other: BoundFilter) -> BoundFilter {
         joined([self, other].into_iter(), true)
     }
 
-    /// Bytes that it takes in memory, about.
+    /// Returns the approximate bytes in memory.
     pub(super) fn weight(&self) -> usize {
         let inner = match self {
             BoundFilter::Constant(_) => 0,
@@ -78,7 +78,7 @@ impl BoundFilter {
         size_of::<BoundFilter>() + inner
     }
 
-    /// Returns what the filter is, when this is what its predicates are.
+    /// Evaluates the filter, given a verdict on each predicate.
     pub(super) fn judge(
         &self,
         leaf: &mut impl FnMut(&BoundPredicate) -> PredicateVerdict,
@@ -97,7 +97,7 @@ impl BoundFilter {
         }
     }
 
-    /// Returns what is left of the filter, when this is what its predicates are.
+    /// Returns the residual filter, given a verdict on each predicate.
     pub(super) fn rest(
         &self,
         leaf: &mut impl FnMut(&BoundPredicate) -> PredicateVerdict,
@@ -115,7 +115,7 @@ impl BoundFilter {
         }
     }
 
-    /// Appends it as clients read it: in the older form, which all of them know.
+    /// Appends it as JSON for clients: in the older form, which all of them know.
     pub(super) fn put_json(&self, out: &mut Vec<u8>) {
         match self {
             BoundFilter::Constant(true) => out.extend_from_slice(b"true"),
@@ -127,7 +127,7 @@ impl BoundFilter {
     }
 }
 
-/// Ends as soon as it is clear: at the first that decides.
+/// Short-circuits: stops at the first verdict that decides.
 fn fold(
     all: &[BoundFilter],
     decides: PredicateVerdict,
@@ -164,8 +164,8 @@ fn joined(all: impl Iterator<Item = BoundFilter>, is_and: bool) -> BoundFilter {
     }
 }
 
-/// Combines two at a time, as the interface has it, in a tree that is as flat as can be: readers
-/// have limits of depth.
+/// Combines two at a time, as the interface requires, in a tree of minimal depth: readers limit the
+/// depth.
 fn put_joined(all: &[BoundFilter], name: &str, out: &mut Vec<u8>) {
     match all {
         [] => out.extend_from_slice(if name == "and" { b"true" } else { b"false" }),
@@ -214,10 +214,10 @@ impl BoundPredicate {
     }
 }
 
-/// The column that a filter or a request names.
+/// Finds the column that a filter or a request names.
 ///
 /// # Errors
-/// `Validation` when there is none, or more than one when case does not matter.
+/// `Validation` if there is none, or more than one without regard to case.
 pub(super) fn find<'c>(
     columns: &'c SchemaColumns,
     reference: &ColumnReference,
@@ -244,12 +244,12 @@ pub(super) fn find<'c>(
 struct FilterBinder<'a> {
     columns: &'a SchemaColumns,
     is_case_sensitive: bool,
-    /// Columns that nothing is to be concluded from.
+    /// Masked columns, whose statistics must not be used.
     hidden: &'a BTreeSet<i32>,
 }
 
 impl<'a> FilterBinder<'a> {
-    /// Finds a column of the table, or else a metadata column: answers which of them it is.
+    /// Finds a column of the table, or else a metadata column; the flag says which.
     fn column(&self, reference: &ColumnReference) -> Result<(&'a SchemaColumn, bool)> {
         let unknown = match find(self.columns, reference, self.is_case_sensitive) {
             Ok(column) => return Ok((column, false)),
@@ -328,7 +328,7 @@ impl<'a> FilterBinder<'a> {
         Ok(settled(leaf))
     }
 
-    /// A predicate with a value that the column cannot have.
+    /// A predicate with a value outside of the column's range.
     fn beyond(
         &self,
         mut leaf: BoundPredicate,
@@ -358,10 +358,10 @@ impl<'a> FilterBinder<'a> {
     }
 }
 
-/// The predicate, or what it always is.
+/// Simplifies a predicate that is always true or always false.
 fn settled(mut leaf: BoundPredicate) -> BoundFilter {
     match leaf.op {
-        // What is shown in place of a value may be null.
+        // A masked value may be null.
         _ if leaf.is_hidden => {}
         PredicateOperator::IsNull if !leaf.is_optional => return BoundFilter::Constant(false),
         PredicateOperator::NotNull if !leaf.is_optional => return BoundFilter::Constant(true),

@@ -14,14 +14,14 @@ use crate::doc::TableDoc;
 use crate::error::Result;
 use crate::schema::{ColumnType, FieldTransform, SchemaColumns, TransformTerm};
 
-/// A field that files are partitioned by.
+/// A partition field.
 #[derive(Debug)]
 pub(super) struct SpecField {
     pub(super) id: i32,
-    /// The column that it is made of; none when it is made of several.
+    /// Source column; `None` if there are several.
     source: Option<i32>,
     transform: FieldTransform,
-    /// Type of the column; none when no schema of the table has it.
+    /// Type of the column; `None` if no schema of the table has it.
     source_kind: Option<ColumnType>,
     /// Type of the field's values.
     pub(super) kind: Option<ColumnType>,
@@ -45,8 +45,8 @@ impl PruneSpec {
 pub(super) struct PruneSpecs(HashMap<i32, PruneSpec>);
 
 impl PruneSpecs {
-    /// Reads the specifications of a document. Columns that are gone are looked for in the schemas
-    /// that had them.
+    /// Reads the specifications of a document. Removed columns are looked up in the schemas that
+    /// had them.
     pub(super) fn read(doc: &TableDoc, current: &SchemaColumns) -> Result<PruneSpecs> {
         let mut kinds: HashMap<i32, Option<ColumnType>> = HashMap::new();
         let mut older: Option<Vec<SchemaColumns>> = None;
@@ -85,7 +85,7 @@ impl PruneSpecs {
         Ok(PruneSpecs(all))
     }
 
-    /// The one of a table that is not partitioned.
+    /// Returns the specifications of an unpartitioned table.
     #[cfg(test)]
     pub(super) fn unpartitioned() -> PruneSpecs {
         PruneSpecs([(0, PruneSpec { fields: Vec::new() })].into())
@@ -95,8 +95,8 @@ impl PruneSpecs {
         self.0.get(&id)
     }
 
-    /// Returns whether values of partitions are made of one of these columns. Nobody knows of those
-    /// that are made of several.
+    /// Returns whether partition values are derived from one of these columns. Fields with several
+    /// source columns are assumed to be.
     pub(super) fn are_made_of(&self, columns: &BTreeSet<i32>) -> bool {
         let fields = self.0.values().flat_map(|spec| &spec.fields);
         let mut sources =
@@ -118,7 +118,7 @@ fn find_older(
     all.iter().find_map(|columns| columns.get(id).map(|column| column.kind.clone()))
 }
 
-/// Returns what a field of the partition says for a predicate, where it says anything.
+/// Returns the verdict of a partition field on a predicate, if there is one.
 fn by_field(
     field: &SpecField,
     leaf: &BoundPredicate,
@@ -133,7 +133,7 @@ fn by_field(
             Some(source) => inverse(&field.transform, source, facts, range.0, range.1),
             None => return PredicateVerdict::Maybe,
         },
-        // The very thing that the filter asks for.
+        // The partition value is the one that the filter compares.
         Some(transform) if *transform == field.transform => {
             let (lower, upper) = range;
             let upper = upper.cloned().map(UpperBound::Value);
@@ -144,7 +144,7 @@ fn by_field(
     facts.judge(leaf.op, &leaf.values)
 }
 
-/// Returns what all fields say together: each of them is right.
+/// Combines the verdicts of all fields: each of them is correct.
 fn agreed(verdicts: impl Iterator<Item = PredicateVerdict>) -> PredicateVerdict {
     let mut agreed = PredicateVerdict::Maybe;
     for verdict in verdicts {
@@ -157,7 +157,7 @@ fn agreed(verdicts: impl Iterator<Item = PredicateVerdict>) -> PredicateVerdict 
     agreed
 }
 
-/// Returns whether files in a manifest may have rows that the filter is for.
+/// Returns whether files in a manifest may have rows that match the filter.
 pub(super) fn may_match_manifest(filter: &BoundFilter, spec: &PruneSpec, of: &ManifestRef) -> bool {
     let Some(summaries) = &of.partitions else { return true };
     if summaries.len() != spec.fields.len() {
@@ -178,7 +178,7 @@ pub(super) fn may_match_manifest(filter: &BoundFilter, spec: &PruneSpec, of: &Ma
 
 fn of_summary(summary: &PartitionSummary, kind: &ColumnType) -> ValueFacts {
     let is_float = matches!(kind, ColumnType::Float | ColumnType::Double);
-    // Bounds are left out where there is nothing that has any.
+    // Bounds are omitted if all values are null or NaN.
     let has_others = summary.contains_null || summary.contains_nan == Some(true);
     ValueFacts {
         null: summary.contains_null,
@@ -188,7 +188,7 @@ fn of_summary(summary: &PartitionSummary, kind: &ColumnType) -> ValueFacts {
     }
 }
 
-/// Returns what the partition of a file says for a predicate.
+/// Returns the verdict of a file's partition on a predicate.
 fn by_partition(spec: &PruneSpec, file: &ContentFile, leaf: &BoundPredicate) -> PredicateVerdict {
     agreed(spec.fields.iter().map(|field| {
         let found = file.partition.iter().find(|(id, _)| *id == field.id);
@@ -208,7 +208,7 @@ fn by_partition(spec: &PruneSpec, file: &ContentFile, leaf: &BoundPredicate) -> 
     }))
 }
 
-/// Returns whether a file may have rows that the filter is for, by its partition.
+/// Returns whether a file may have rows that match the filter, by its partition.
 pub(super) fn may_match_partition(
     filter: &BoundFilter,
     spec: &PruneSpec,
@@ -217,13 +217,12 @@ pub(super) fn may_match_partition(
     filter.judge(&mut |leaf| by_partition(spec, file, leaf)) != PredicateVerdict::Never
 }
 
-/// Returns what is left of the filter for the rows of a file, by its partition.
+/// Returns the residual filter for the rows of a file, by its partition.
 pub(super) fn rest(filter: &BoundFilter, spec: &PruneSpec, file: &ContentFile) -> BoundFilter {
     filter.rest(&mut |leaf| by_partition(spec, file, leaf))
 }
 
-/// Returns whether a file may have rows that the filter is for, by what was counted when it was
-/// written.
+/// Returns whether a file may have rows that match the filter, by its column statistics.
 pub(super) fn may_match_rows(filter: &BoundFilter, file: &ContentFile) -> bool {
     if file.records == 0 {
         return false;
@@ -235,7 +234,7 @@ pub(super) fn may_match_rows(filter: &BoundFilter, file: &ContentFile) -> bool {
     filter.judge(&mut by_counts) != PredicateVerdict::Never
 }
 
-/// Returns what is known of the values of a column in a file.
+/// Returns the known facts about the values of a column in a file.
 fn of_counts(leaf: &BoundPredicate, file: &ContentFile) -> ValueFacts {
     let id = leaf.column;
     let count = |of: &[(i32, i64)]| of_column(of, id).copied().filter(|count| *count >= 0);
@@ -257,7 +256,7 @@ fn of_counts(leaf: &BoundPredicate, file: &ContentFile) -> ValueFacts {
     facts.settled()
 }
 
-/// The partition of a file in bytes: two files have the same when they are in the same.
+/// Encodes the partition of a file: two files have equal bytes if they are in the same partition.
 pub(super) fn partition_key(spec: &PruneSpec, spec_id: i32, file: &ContentFile) -> Vec<u8> {
     let mut key = spec_id.to_le_bytes().to_vec();
     for field in &spec.fields {
