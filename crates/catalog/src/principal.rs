@@ -1,4 +1,4 @@
-//! Principals, rights, restrictions of what is read, and the interface that decides about them.
+//! Principals, rights, read restrictions, and the interface that decides on them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::pin::Pin;
@@ -19,24 +19,24 @@ use crate::warehouse::Warehouse;
 pub struct CatalogPrincipal {
     /// Id in the log and in grants.
     pub id: Arc<str>,
-    /// Name for people.
+    /// Display name.
     pub name: Arc<str>,
-    /// True if it may do everything.
+    /// True if it has all rights.
     pub operator: bool,
-    /// Rights that its token adds or takes away; none for a principal without a token's claims.
+    /// Claims of its token; `None` for a principal without token claims.
     pub claims: Option<Arc<TokenClaims>>,
 }
 
 /// Claims of a token beside its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TokenClaims {
-    /// Groups that an identity provider says it is in, as grants know them: `group:…`.
+    /// Groups that an identity provider asserts, in the form of grants: `group:…`.
     pub groups: Vec<Box<str>>,
-    /// The name of the only role whose rights it may use; none for all that it has.
+    /// Name of the only role whose rights it may use; `None` for all of its roles.
     pub role: Option<Box<str>>,
-    /// The id of the API key that was shown in place of an access token.
+    /// Id of the API key that was presented instead of an access token.
     pub key: Option<Box<str>>,
-    /// The number of the guest that it is, whose rights are its own and none else.
+    /// Number of the guest, whose only rights are its own.
     pub guest: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ impl CatalogPrincipal {
         CatalogPrincipal { id: id.into(), name: name.into(), operator: false, claims: None }
     }
 
-    /// The number of the guest that it is; none for those who say who they are.
+    /// Returns the number of the guest; `None` for authenticated principals.
     #[must_use]
     pub fn guest(&self) -> Option<u64> {
         self.claims.as_ref().and_then(|it| it.guest)
@@ -60,26 +60,26 @@ impl CatalogPrincipal {
     }
 }
 
-/// Names a request, so that it is carried out once however often it comes.
+/// Identifies a request, so that repetitions are carried out once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
     /// Key that the client sent.
     pub key: Uuid,
-    /// SHA-256 of the request: the same key with another request is a mistake.
+    /// SHA-256 of the request: reuse of the key for another request is an error.
     pub hash: [u8; 32],
 }
 
 /// A request that changes something.
 #[derive(Clone, Copy, Debug)]
 pub struct ChangeCall<'a> {
-    /// Principal who makes it.
+    /// Principal that makes the request.
     pub who: &'a CatalogPrincipal,
-    /// Name, if it has one.
+    /// Idempotency key, if there is one.
     pub key: Option<IdempotencyKey>,
 }
 
 impl<'a> ChangeCall<'a> {
-    /// A request without a name.
+    /// Creates a request without a key.
     #[must_use]
     pub const fn of(who: &'a CatalogPrincipal) -> ChangeCall<'a> {
         ChangeCall { who, key: None }
@@ -98,36 +98,36 @@ impl<'a> ChangeCall<'a> {
     }
 }
 
-/// Right on an object. A right to a thing is one to all that is in it.
+/// Right on an object. A right to an object extends to everything in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AccessRight {
-    /// See it: list, load, plan.
+    /// Read: list, load, plan.
     Read,
-    /// Change it: make, commit, set properties.
+    /// Change: create, commit, set properties.
     Write,
-    /// Drop it, rename it, release it.
+    /// Drop, rename, unregister.
     Manage,
-    /// Give rights to it to others.
+    /// Grant rights to it.
     Grant,
 }
 
 /// Object of a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RightTarget<'a> {
-    /// A warehouse and all that is in it.
+    /// A warehouse and everything in it.
     Warehouse,
-    /// A namespace and all that is in it.
+    /// A namespace and everything in it.
     Namespace(&'a NamespaceIdent),
     /// A table or a view.
     Relation(&'a TableIdent),
 }
 
-/// Names directly in a namespace, or in a warehouse, that a principal may know of.
+/// Names directly in a namespace, or in a warehouse, that are visible to a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VisibleNames {
-    /// Every name: there is a right to read all of it.
+    /// Every name: the place is readable.
     All,
-    /// Names of what there is a right to read, and of namespaces that lead to such.
+    /// Names of readable objects, and of namespaces that lead to such objects.
     Part {
         /// Namespaces.
         namespaces: HashSet<NamespaceIdent>,
@@ -141,16 +141,16 @@ pub enum VisibleNames {
 /// Restrictions on reading a table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TableRestrictions {
-    /// Rows that fulfil this; none for all.
+    /// Predicate of the readable rows; `None` for all.
     pub row_filter: Option<Value>,
-    /// Columns that are shown in another way, by their ids.
+    /// Masked columns, by their ids.
     pub projections: BTreeMap<i32, MaskAction>,
-    /// True if he may have credentials for the table's files.
+    /// True if the principal may have credentials for the table's files.
     pub is_trusted: bool,
 }
 
 impl Serialize for TableRestrictions {
-    /// As `read-restrictions` of Iceberg's interface.
+    /// Serializes as `read-restrictions` of Iceberg's interface.
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         if let Some(filter) = &self.row_filter {
@@ -167,9 +167,9 @@ impl Serialize for TableRestrictions {
     }
 }
 
-/// Decides. Operators are not asked about.
+/// Decides on rights. Not queried for operators.
 pub trait RightAuthority: Send + Sync {
-    /// Refuses what a principal may not do.
+    /// Rejects an action that a principal may not perform.
     ///
     /// # Errors
     /// `Forbidden`.
@@ -181,7 +181,8 @@ pub trait RightAuthority: Send + Sync {
         object: RightTarget<'_>,
     ) -> Result<()>;
 
-    /// Finds out which names directly in a namespace, or in a warehouse, a principal may know of.
+    /// Returns the names directly in a namespace, or in a warehouse, that are visible to a
+    /// principal.
     fn visible(
         &self,
         who: &CatalogPrincipal,
@@ -195,7 +196,7 @@ pub trait RightAuthority: Send + Sync {
         }
     }
 
-    /// Returns what a principal may read of a table; none when it is all of it.
+    /// Returns the restrictions of a principal on a table; `None` if it may read all of it.
     fn restrictions(
         &self,
         _who: &CatalogPrincipal,
@@ -205,11 +206,11 @@ pub trait RightAuthority: Send + Sync {
         None
     }
 
-    /// Takes over that something has another name or is gone: what was given on it is not given on
-    /// what gets its name next.
+    /// Refreshes rights after a rename or removal, so that grants on an object do not apply to the
+    /// next one of its name.
     ///
     /// # Errors
-    /// When it cannot be found out. What was known before stays in force.
+    /// If they cannot be read. The loaded state stays in force.
     fn refresh(&self) -> Pin<Box<dyn Future<Output = Result<()>> + Send + '_>> {
         Box::pin(std::future::ready(Ok(())))
     }

@@ -170,7 +170,7 @@ impl SnapshotReference {
             && self.max_ref_age_ms == other.max_ref_age_ms
     }
 
-    /// The main branch, where a document does not spell it out.
+    /// Returns the main branch, if the document does not have it explicitly.
     pub(crate) fn main(snapshot_id: i64) -> SnapshotReference {
         let mut reference = SnapshotReference {
             name: MAIN.into(),
@@ -185,7 +185,7 @@ impl SnapshotReference {
         reference
     }
 
-    /// Sets `raw` to what the fields say.
+    /// Sets `raw` from the fields.
     pub(crate) fn write(&mut self) {
         let mut out = vec![b'{'];
         put_name(&mut out, "snapshot-id");
@@ -208,19 +208,19 @@ impl SnapshotReference {
     }
 }
 
-/// A snapshot became the current one.
+/// Log entry: a snapshot became the current one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotLogEntry {
-    /// When, in milliseconds since 1970.
+    /// Time, in milliseconds since 1970.
     pub timestamp_ms: i64,
     /// Id of the snapshot.
     pub snapshot_id: i64,
-    /// Bytes as they were written.
+    /// Original bytes.
     pub raw: RawJson,
 }
 
 impl SnapshotLogEntry {
-    /// A new one.
+    /// Creates an entry.
     #[must_use]
     pub fn new(timestamp_ms: i64, snapshot_id: i64) -> SnapshotLogEntry {
         let mut out = vec![b'{'];
@@ -233,25 +233,25 @@ impl SnapshotLogEntry {
     }
 }
 
-/// A document that was the table's before.
+/// Log entry: an earlier document of the table.
 #[derive(Clone, Debug)]
 pub struct MetadataLogEntry {
-    /// When it was written, in milliseconds since 1970.
+    /// Time of its last update, in milliseconds since 1970.
     pub timestamp_ms: i64,
-    /// Bytes as they were written, the location among them.
+    /// Original bytes, including the location.
     pub raw: RawJson,
 }
 
 impl MetadataLogEntry {
     /// Returns the location. It is looked up in the bytes: a table keeps up to a hundred entries,
-    /// which every commit copies, and asks for the location of one that is dropped.
+    /// which every commit copies, and needs the location only of a removed one.
     #[must_use]
     pub fn metadata_file(&self) -> String {
         let file = self.raw.get("metadata-file");
         file.as_ref().and_then(RawJson::as_str).unwrap_or_default().into_owned()
     }
 
-    /// A new one.
+    /// Creates an entry.
     #[must_use]
     pub fn new(timestamp_ms: i64, metadata_file: &str) -> MetadataLogEntry {
         let mut out = vec![b'{'];
@@ -264,27 +264,27 @@ impl MetadataLogEntry {
     }
 }
 
-/// A file of statistics.
+/// A statistics file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatisticsPart {
-    /// The snapshot that it is about.
+    /// Id of its snapshot.
     pub snapshot_id: i64,
-    /// Bytes as they were written.
+    /// Original bytes.
     pub raw: RawJson,
 }
 
-/// A key that other keys are encrypted with.
+/// A key that encrypts other keys.
 #[derive(Clone, Debug)]
 pub struct KeyPart {
     /// `key-id`
     pub id: RawString,
-    /// Bytes as they were written.
+    /// Original bytes.
     pub raw: RawJson,
 }
 
 impl TableDoc {
-    /// A document of nothing yet, to be filled: it has no schema, no specification and no order, so
-    /// that it is none that may be kept.
+    /// Creates an empty document to fill: without schema, specification and sort order it is not
+    /// valid yet.
     #[must_use]
     pub fn empty(format_version: u8, uuid: &str, location: &str, now_ms: i64) -> TableDoc {
         TableDoc {
@@ -315,43 +315,43 @@ impl TableDoc {
         }
     }
 
-    /// The current schema. `None` only in a document that is still being filled.
+    /// Returns the current schema. `None` only in a document that is still being filled.
     #[must_use]
     pub fn current_schema(&self) -> Option<&MetadataPart> {
         part(&self.schemas, self.current_schema_id)
     }
 
-    /// The specification that new data is partitioned by.
+    /// Returns the partition specification for new data.
     #[must_use]
     pub fn default_spec(&self) -> Option<&MetadataPart> {
         part(&self.specs, self.default_spec_id)
     }
 
-    /// The order that new data is sorted in.
+    /// Returns the sort order for new data.
     #[must_use]
     pub fn default_sort_order(&self) -> Option<&MetadataPart> {
         part(&self.sort_orders, self.default_sort_order_id)
     }
 
-    /// A snapshot by its id.
+    /// Returns a snapshot by its id.
     #[must_use]
     pub fn snapshot(&self, id: i64) -> Option<&TableSnapshot> {
-        // The newest is what is mostly asked for, and mostly the last.
+        // The newest snapshot is requested most often, and is usually the last.
         self.snapshots.iter().rev().find(|snapshot| snapshot.id == id)
     }
 
-    /// A branch or tag by its name.
+    /// Returns a branch or tag by its name.
     #[must_use]
     pub fn reference(&self, name: &str) -> Option<&SnapshotReference> {
         self.refs.iter().find(|reference| reference.name == name)
     }
 
-    /// Members of the document that this code does not know, in order.
+    /// Returns the unknown members of the document, in order.
     pub fn unknown(&self) -> impl Iterator<Item = (&RawString, &RawJson)> {
         self.layout.unknown()
     }
 
-    /// Returns whether documents that fall out of the metadata log are to be deleted.
+    /// Returns whether documents that drop out of the metadata log are to be deleted.
     #[must_use]
     pub fn deletes_old_metadata(&self) -> bool {
         self.properties
@@ -359,7 +359,7 @@ impl TableDoc {
             .is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
-    /// The document in bytes of its own.
+    /// Returns the document in a new buffer.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         let mut out = Vec::with_capacity(self.size_hint());
@@ -368,7 +368,7 @@ impl TableDoc {
     }
 }
 
-/// The one with this id.
+/// Returns the part with this id.
 #[must_use]
 pub fn part(parts: &[MetadataPart], id: i32) -> Option<&MetadataPart> {
     parts.iter().rev().find(|part| part.id == id)

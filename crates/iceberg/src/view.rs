@@ -1,7 +1,7 @@
-//! A view's metadata document: its ids, and the bytes of its parts as somebody wrote them, as
-//! `doc` has a table's.
+//! A view's metadata document: its ids, and the original bytes of its parts, as `doc` has a
+//! table's.
 //!
-//! Nobody here understands SQL: a version's texts are kept, compared and given back.
+//! SQL is not parsed here: a version's texts are stored, compared and returned.
 //!
 //! # References
 //! - <https://iceberg.apache.org/view-spec/>
@@ -24,9 +24,9 @@ pub use update::{
     ViewRequirement, ViewUpdate, apply_view, check_view, parse_view_commit,
 };
 
-/// The newest version of the format of views, which is the only one.
+/// Newest version of the view format, which is the only one.
 pub const VIEW_FORMAT_VERSION_MAX: u8 = 1;
-/// Texts of one version of a view at the most, each in another dialect.
+/// Most texts of one version of a view, each in another dialect.
 pub const REPRESENTATIONS_MAX: usize = 1_000;
 
 /// A view's metadata.
@@ -40,15 +40,15 @@ pub struct ViewDoc {
     pub location: String,
     /// Id of the current version.
     pub current_version_id: i32,
-    /// Every version that has not expired.
+    /// All versions that have not expired.
     pub versions: Vec<ViewVersion>,
-    /// When which version became the current one.
+    /// History of the current version.
     pub version_log: Vec<VersionLogEntry>,
     /// Schemas of the versions.
     pub schemas: Vec<MetadataPart>,
     /// The view's properties, in order.
     pub properties: TableProperties,
-    /// In which order and form the members came.
+    /// Order and form of the members.
     layout: Vec<ViewSlot>,
 }
 
@@ -57,22 +57,22 @@ pub struct ViewDoc {
 pub struct ViewVersion {
     /// `version-id`
     pub id: i32,
-    /// The schema of its rows.
+    /// Id of the schema of its rows.
     pub schema_id: i32,
-    /// When it was made, in milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub timestamp_ms: i64,
-    /// Bytes as they were written.
+    /// Original bytes.
     pub raw: RawJson,
 }
 
-/// A version became the current one.
+/// Log entry: a version became the current one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionLogEntry {
-    /// When, in milliseconds since 1970.
+    /// Time, in milliseconds since 1970.
     pub timestamp_ms: i64,
     /// Id of the version.
     pub version_id: i32,
-    /// Bytes as they were written.
+    /// Original bytes.
     pub raw: RawJson,
 }
 
@@ -87,11 +87,11 @@ enum ViewKey {
     CurrentVersionId,
     Versions,
     VersionLog,
-    /// Not known here.
+    /// An unknown member.
     Unknown,
 }
 
-/// The known members in the order in which new documents have them.
+/// Known members in the order in which new documents have them.
 const KNOWN: [(ViewKey, &str); 8] = [
     (ViewKey::Uuid, "view-uuid"),
     (ViewKey::FormatVersion, "format-version"),
@@ -103,18 +103,18 @@ const KNOWN: [(ViewKey, &str); 8] = [
     (ViewKey::VersionLog, "version-log"),
 ];
 
-/// A member as it came.
+/// A member in its original form.
 #[derive(Clone, Debug)]
 struct ViewSlot {
     key: ViewKey,
-    /// With the escapes that it came with.
+    /// Name with its original escapes.
     name: RawString,
-    /// `None` for what was not there.
+    /// `None` for a member that was absent.
     raw: Option<RawJson>,
 }
 
 impl VersionLogEntry {
-    /// A new one.
+    /// Creates an entry.
     #[must_use]
     pub fn new(timestamp_ms: i64, version_id: i32) -> VersionLogEntry {
         let mut out = vec![b'{'];
@@ -128,7 +128,7 @@ impl VersionLogEntry {
 }
 
 impl ViewDoc {
-    /// A document of nothing yet, to be filled: it has no version and no schema.
+    /// Creates an empty document to fill: it has no version and no schema.
     fn empty(uuid: &str, location: &str) -> ViewDoc {
         let slot =
             |(key, name): (ViewKey, &str)| ViewSlot { key, name: RawString::new(name), raw: None };
@@ -145,32 +145,32 @@ impl ViewDoc {
         }
     }
 
-    /// A version by its id.
+    /// Returns a version by its id.
     #[must_use]
     pub fn version(&self, id: i32) -> Option<&ViewVersion> {
         self.versions.iter().rev().find(|version| version.id == id)
     }
 
-    /// Returns what the view is now. `None` only in a document that is still being filled.
+    /// Returns the current version. `None` only in a document that is still being filled.
     #[must_use]
     pub fn current_version(&self) -> Option<&ViewVersion> {
         self.version(self.current_version_id)
     }
 
-    /// The schema of the view's rows now.
+    /// Returns the schema of the current version.
     #[must_use]
     pub fn current_schema(&self) -> Option<&MetadataPart> {
         part(&self.schemas, self.current_version()?.schema_id)
     }
 
-    /// Members of the document that this code does not know, in order.
+    /// Returns the unknown members of the document, in order.
     pub fn unknown(&self) -> impl Iterator<Item = (&RawString, &RawJson)> {
         let unknown = self.layout.iter().filter(|slot| slot.key == ViewKey::Unknown);
         unknown.filter_map(|slot| Some((&slot.name, slot.raw.as_ref()?)))
     }
 
-    /// Appends the document. What [`ViewDoc::parse`] read is written byte for byte as it was, but
-    /// for white space between its parts.
+    /// Appends the document. Parts that [`ViewDoc::parse`] read are written byte for byte, without
+    /// the white space between them.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.push(b'{');
         for slot in &self.layout {
@@ -185,7 +185,7 @@ impl ViewDoc {
         out.push(b'}');
     }
 
-    /// The document in bytes of its own.
+    /// Returns the document in a new buffer.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         let mut out = Vec::with_capacity(self.size_hint());
@@ -193,16 +193,16 @@ impl ViewDoc {
         out.into()
     }
 
-    /// Writes the document into one new buffer. The document that is returned says the same, and
-    /// its parts lie in that buffer, so that it holds on to no other.
+    /// Writes the document into one new buffer. The returned document has the same content, and its
+    /// parts lie in that buffer, so that it keeps no other buffer alive.
     ///
     /// # Errors
-    /// When it is none that may be kept.
+    /// If the document is invalid.
     pub fn settle(&self) -> Result<(ViewDoc, Bytes)> {
         self.settle_within(&[], &[])
     }
 
-    /// As [`ViewDoc::settle`], with other bytes before and after the document in the same buffer.
+    /// Like [`ViewDoc::settle`], with other bytes before and after the document in the same buffer.
     ///
     /// # Errors
     /// Those of [`ViewDoc::settle`].
@@ -216,7 +216,7 @@ impl ViewDoc {
         Ok((ViewDoc::parse(written.slice(before.len()..end))?, written))
     }
 
-    /// Bytes that the allocator has set aside for it, but for the text that its parts lie in.
+    /// Returns the bytes reserved by the allocator, without the text that its parts lie in.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         memory::of_text(&self.uuid)
@@ -228,10 +228,10 @@ impl ViewDoc {
             + memory::of_items(&self.layout)
     }
 
-    /// About as many bytes as it takes.
+    /// Returns the approximate size of the written document, in bytes.
     #[must_use]
     pub fn size_hint(&self) -> usize {
-        /// Beside its parts.
+        /// Size without its parts.
         const FRAME_BYTES: usize = 512;
         let raws = (self.versions.iter().map(|it| &it.raw))
             .chain(self.version_log.iter().map(|it| &it.raw))
@@ -242,7 +242,7 @@ impl ViewDoc {
         FRAME_BYTES + self.location.len() + raws.chain(properties).sum::<usize>()
     }
 
-    /// Gives the document the one member that it may have come without, if there is anything in it.
+    /// Adds the one optional member to the document, if it has content.
     fn complete(&mut self) {
         let has = self.layout.iter().any(|slot| slot.key == ViewKey::Properties);
         if !has && !self.properties.is_empty() {
@@ -272,8 +272,8 @@ impl ViewDoc {
         }
     }
 
-    /// Returns whether a member that came as `raw` says now what it said then. Lists are written
-    /// item by item, so that they never do.
+    /// Returns whether a member read as `raw` still has that value. Lists are written item by item,
+    /// so that the result for them is always false.
     fn still_says(&self, key: ViewKey, raw: &RawJson) -> bool {
         let is = |number: i64| raw.as_i64() == Some(number);
         match key {

@@ -1,9 +1,9 @@
-//! Files of the tables that a guest may see, by as much of S3's protocol as clients need.
+//! Files of the tables that a guest may see, by the part of S3's protocol that clients need.
 //!
-//! A request names its bucket in the path. Whose file it is about is found by where tables are, and
-//! rights to that table decide; then it is judged like one that the server only signs, and sent on
-//! with the warehouse's own key. Bodies stream both ways. Of what the store answers only what
-//! clients need comes back: its errors may tell of the key.
+//! A request names its bucket in the path. The table is found by its location, and the rights to
+//! that table decide; then the request is checked like one that the server only signs, and
+//! forwarded with the warehouse's own key. Bodies stream both ways. Of the store's response, only
+//! the parts that clients need are returned: its errors may reveal the key.
 //!
 //! # References
 //! - <https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations_Amazon_Simple_Storage_Service.html>
@@ -35,29 +35,29 @@ use super::session::{BufferedBody, SandboxSession};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::{self, StoreReply, XML_BYTES_MAX};
 
-/// Longest object that is written at once, in bytes: that of the services.
+/// Largest object of a single write, in bytes: the limit of the services.
 pub(super) const OBJECT_BYTES_MAX: u64 = 5 << 30;
 
-/// Longest time in which nothing of a request is taken by the store, or answered.
+/// Longest time without progress of a request or its response.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Interval at which that is looked at.
+/// Interval at which progress is checked.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Bytes of an error of the store's that are read.
+/// Most bytes of a store's error that are read.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// That the length of a file has to be said.
+/// Message for a missing length.
 const LENGTH_MISSING: &str = "a file needs `content-length`";
 
-/// That there is no whole answer.
+/// Message for an incomplete response.
 const BROKEN_OFF: &str = "the object store's answer broke off";
 
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
 const COPY_SOURCE: &str = "x-amz-copy-source";
 const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
 
-/// Headers of an answer that say something of a file.
+/// Response headers that concern a file.
 const ANSWERED: [HeaderName; 8] = [
     header::ACCEPT_RANGES,
     header::CACHE_CONTROL,
@@ -69,7 +69,7 @@ const ANSWERED: [HeaderName; 8] = [
     header::LAST_MODIFIED,
 ];
 
-/// Answers whatever is not one of Iceberg's own paths.
+/// Handles all paths that are not Iceberg's own.
 pub(super) async fn answer(
     Extension(session): Extension<Arc<SandboxSession>>,
     request: Request,
@@ -91,7 +91,7 @@ pub(super) async fn answer(
 
 /// Role of a request's body.
 enum BodyForm {
-    /// There is none.
+    /// There is no body.
     Nothing,
     /// Parameters of the request.
     Words,
@@ -165,7 +165,7 @@ fn full_body(text: &str) -> Outgoing {
     body.map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Waits for an answer for as long as something moves.
+/// Waits for a response while there is progress.
 async fn watched(
     exchange: &SandboxExchange,
     answer: impl Future<Output = Result<node::client::ClientResponse>>,
@@ -173,7 +173,7 @@ async fn watched(
     let mut answer = pin!(answer);
     loop {
         match timeout(LOOK_INTERVAL, &mut answer).await {
-            // What the guest sent was wrong, and not what the store did.
+            // The guest's body was invalid; the store is not at fault.
             Ok(Err(error))
                 if error.kind == ErrorReason::ServiceUnavailable && exchange.is_noted() =>
             {
@@ -192,7 +192,7 @@ async fn watched(
     }
 }
 
-/// Returns whether a body is cut in pieces of S3's own kind.
+/// Returns whether a body is in S3's chunk format.
 fn is_cut(headers: &HeaderMap) -> bool {
     let hash = headers.get(CONTENT_SHA256).and_then(|it| it.to_str().ok());
     hash.is_some_and(|it| it.starts_with("STREAMING-"))

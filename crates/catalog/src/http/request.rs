@@ -24,10 +24,10 @@ use crate::warehouse::Warehouse;
 /// Longest body, in bytes.
 pub const BODY_BYTES_MAX: u64 = 64 << 20;
 
-/// Names a request, so that it is carried out once.
+/// Header that identifies a request, so that it is carried out once.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// A request of somebody who is known.
+/// A request of an identified principal.
 pub(super) struct CatalogRequest<'a> {
     pub(super) context: &'a HttpContext,
     pub(super) who: CatalogPrincipal,
@@ -35,9 +35,9 @@ pub(super) struct CatalogRequest<'a> {
     params: &'a RawPathParams,
     query: Vec<(String, String)>,
     body: Bytes,
-    /// True if the answer has credentials.
+    /// True if the response has credentials.
     has_credentials: AtomicBool,
-    /// Entrance of a guest, who is not authenticated.
+    /// Session of a guest, which is not authenticated by a token.
     pub(super) session: Option<&'a SandboxSession>,
 }
 
@@ -64,28 +64,28 @@ impl<'a> CatalogRequest<'a> {
         })
     }
 
-    /// Returns the request as one of a guest.
+    /// Marks the request as one of a guest.
     pub(super) fn of_guest(self, session: &'a SandboxSession) -> CatalogRequest<'a> {
         CatalogRequest { session: Some(session), ..self }
     }
 
-    /// Notes that the answer has credentials, which is audited for any operation.
+    /// Notes that the response has credentials, which is audited for any operation.
     pub(super) fn note_credentials(&self) {
         self.has_credentials.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the answer has credentials.
+    /// Returns whether the response has credentials.
     pub(super) fn has_credentials(&self) -> bool {
         self.has_credentials.load(Ordering::Relaxed)
     }
 
-    /// A part of the path, decoded.
+    /// Returns a parameter of the path, decoded.
     pub(super) fn param(&self, name: &str) -> Result<&str> {
         let found = self.params.iter().find(|(key, _)| *key == name).map(|(_, value)| value);
         found.ok_or_else(|| CatalogError::internal("a route lacks a part that its handler needs"))
     }
 
-    /// Returns what the query says of this, once at most.
+    /// Returns a parameter of the query, which may occur once at most.
     pub(super) fn query(&self, name: &str) -> Result<Option<&str>> {
         let mut found = self.query.iter().filter(|(key, _)| key == name);
         let first = found.next().map(|(_, value)| value.as_str());
@@ -98,7 +98,8 @@ impl<'a> CatalogRequest<'a> {
         }
     }
 
-    /// Looks for the warehouse that the request names, if another server may just have made it.
+    /// Looks up the warehouses that the request names, if another server may just have created
+    /// them.
     pub(super) async fn seek_warehouse(&self) -> Result<()> {
         let names = ["prefix", "warehouse"].map(|name| self.params.iter().find(|it| it.0 == name));
         for (_, name) in names.into_iter().flatten() {
@@ -110,31 +111,31 @@ impl<'a> CatalogRequest<'a> {
         }
     }
 
-    /// The warehouse that the path names.
+    /// Returns the warehouse in the path.
     pub(super) fn warehouse(&self) -> Result<Arc<Warehouse>> {
         self.context.catalog.warehouses().get(self.param("prefix")?)
     }
 
-    /// The warehouse that the path of a management call names.
+    /// Returns the warehouse in the path of a management call.
     pub(super) fn managed(&self) -> Result<Arc<Warehouse>> {
         self.context.catalog.warehouses().get(self.param("warehouse")?)
     }
 
-    /// The namespace that the path names.
+    /// Returns the namespace in the path.
     pub(super) fn namespace(&self) -> Result<NamespaceIdent> {
         self.split(self.param("namespace")?)
     }
 
-    /// A namespace that is one text.
+    /// Parses a namespace from one string.
     pub(super) fn split(&self, text: &str) -> Result<NamespaceIdent> {
         NamespaceIdent::split(text, &self.context.separator)
     }
 
-    /// The table or view that the path names, by that name of the part.
+    /// Returns the table or view in the path; `part` is the name of the parameter.
     pub(super) fn ident(&self, part: &str) -> Result<TableIdent> {
         let (namespace, name) = (self.param("namespace")?, self.param(part)?);
-        // Iceberg's clients look outside of any namespace, where nothing can be: `n.files` may also
-        // be what tells of the files of a table `n`.
+        // Iceberg's clients probe outside of any namespace, where no table can be: `n.files` may
+        // also be the metadata table `files` of a table `n`.
         if namespace.is_empty() {
             let (kind, title) = match part {
                 "view" => (ErrorReason::NoSuchView, "View"),
@@ -145,7 +146,7 @@ impl<'a> CatalogRequest<'a> {
         TableIdent::new(self.split(namespace)?, name)
     }
 
-    /// Returns which part of a list is asked for.
+    /// Returns the requested page of a list.
     pub(super) fn page(&self) -> Result<PageRequest> {
         let size = self.query("pageSize")?.map(|text| {
             let size = text.parse::<usize>().ok().filter(|size| *size > 0);
@@ -157,11 +158,11 @@ impl<'a> CatalogRequest<'a> {
         Ok(PageRequest { token, size: size.transpose()? })
     }
 
-    /// A switch of the query; off when it is not there.
+    /// Returns a flag of the query; false if it is absent.
     pub(super) fn flag(&self, name: &str) -> Result<bool> {
         match self.query(name)? {
             None => Ok(false),
-            // Python writes it in its own way.
+            // Python writes booleans capitalized.
             Some(text) if text.eq_ignore_ascii_case("true") => Ok(true),
             Some(text) if text.eq_ignore_ascii_case("false") => Ok(false),
             Some(_) => {
@@ -171,22 +172,22 @@ impl<'a> CatalogRequest<'a> {
         }
     }
 
-    /// The body, which has to be JSON whatever its content type says.
+    /// Returns the body as JSON, regardless of its content type.
     pub(super) fn json(&self) -> Result<RawJson> {
         Ok(RawJson::parse(self.body.clone())?)
     }
 
-    /// Returns whether there is a body at all.
+    /// Returns whether there is a body.
     pub(super) fn has_body(&self) -> bool {
         !self.body.is_empty()
     }
 
-    /// The body as this.
+    /// Decodes the body.
     pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T> {
         Ok(self.json()?.decode()?)
     }
 
-    /// The request as one that changes something.
+    /// Returns the request as a change.
     pub(super) fn call(&self) -> Result<ChangeCall<'_>> {
         Ok(ChangeCall { who: &self.who, key: self.key()? })
     }
@@ -196,7 +197,8 @@ impl<'a> CatalogRequest<'a> {
     }
 }
 
-/// Returns the key of a request, where it has one, and what it may not be used for another time.
+/// Returns the idempotency key of a request, if there is one, with the hash of the request that it
+/// is bound to.
 pub(super) fn key_of(parts: &Parts, body: &Bytes) -> Result<Option<IdempotencyKey>> {
     let mut values = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -206,7 +208,7 @@ pub(super) fn key_of(parts: &Parts, body: &Bytes) -> Result<Option<IdempotencyKe
     })?;
     let mut hash = Sha256::new();
     let target = parts.uri.path_and_query().map_or("", |it| it.as_str());
-    // What is between them is in neither of them.
+    // The separators occur in none of the parts.
     for piece in [parts.method.as_str().as_bytes(), target.as_bytes(), body] {
         hash.update(piece);
         hash.update(b"\n");
@@ -214,7 +216,7 @@ pub(super) fn key_of(parts: &Parts, body: &Bytes) -> Result<Option<IdempotencyKe
     Ok(Some(IdempotencyKey { key, hash: hash.finalize().into() }))
 }
 
-/// Returns whether the client has this version already (RFC 9110 §13.1.2): it compares loosely.
+/// Returns whether the client already has this version (RFC 9110 §13.1.2): the comparison is weak.
 pub(super) fn has(headers: &HeaderMap, etag: &str) -> bool {
     let values = headers.get_all(IF_NONE_MATCH).iter();
     let mut tags = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
@@ -225,7 +227,7 @@ pub(super) fn has(headers: &HeaderMap, etag: &str) -> bool {
     })
 }
 
-/// Returns whether the answer may be packed by gzip.
+/// Returns whether the client accepts a gzip-encoded response.
 pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT_ENCODING).iter();
     let codings = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
@@ -243,7 +245,7 @@ pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     any
 }
 
-/// Text as it stands in a path: what might mean something else there as `%` and two digits.
+/// Percent-encodes text for a path.
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

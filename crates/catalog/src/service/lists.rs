@@ -1,11 +1,10 @@
-//! Answers that list names, or tell of a namespace, kept ready as the bytes that are sent.
+//! Responses that list names, or describe a namespace, cached as the bytes to send.
 //!
-//! One is kept with the count of its place ([`NameCounters`]) from
-//! before it was read, and served for as long as that is the count: what another request of this
-//! server changed is seen by whoever asks after that request was answered. Where other servers
-//! change the same store, nobody counts what they do, so that lists are read from the store each
-//! time, unless [`CatalogSettings::pointer_cache`](super::CatalogSettings::pointer_cache) allows
-//! for something older.
+//! A response is stored with the counter of its place ([`NameCounters`]) as of before it was read,
+//! and served while the counter is unchanged: a change made through this server is visible to all
+//! requests after its response. If other servers change the same store, their changes are not
+//! counted, so lists are read from the store each time, unless
+//! [`CatalogSettings::pointer_cache`](super::CatalogSettings::pointer_cache) allows older ones.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -25,16 +24,16 @@ use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{NameCount, NameCounters, RelationKind};
 use crate::warehouse::Warehouse;
 
-/// Parts with a lock of their own.
+/// Number of shards, each with its own lock.
 const PARTS: usize = 16;
 
-/// Bytes of ready answers in memory, by part.
+/// Bytes of cached responses in memory, by shard.
 const PART_BYTES_MAX: usize = 1 << 20;
 
-/// Longest answer that is kept, in bytes.
+/// Longest response that is cached, in bytes.
 const LIST_BYTES_MAX: usize = PART_BYTES_MAX / 2;
 
-/// Size of an entry beside its bytes, roughly.
+/// Approximate size of an entry beside its bytes.
 const OVERHEAD_BYTES: usize = 300;
 
 /// Content of a list.
@@ -46,12 +45,12 @@ pub enum ListContent {
     Tables,
     /// Views.
     Views,
-    /// The namespace itself.
+    /// Properties of the namespace.
     Properties,
 }
 
 impl ListContent {
-    /// The names of its tables, or of its views.
+    /// Returns the list of its tables, or of its views.
     pub(crate) const fn names_of(kind: RelationKind) -> ListContent {
         match kind {
             RelationKind::Table => ListContent::Tables,
@@ -80,28 +79,28 @@ struct ListPart {
     bytes: usize,
 }
 
-/// Ready answers.
+/// Cached responses.
 #[derive(Debug)]
 pub struct ReadyLists {
     rights: RightGuard,
     names: NameCounters,
     hasher: RandomState,
     parts: [RwLock<ListPart>; PARTS],
-    /// Locks of those who make an answer.
+    /// Locks held while a response is produced.
     locks: Arc<KeyLocks<ListKey>>,
-    /// For how long one is good where others change the store; none where nobody does.
+    /// Time for which a response is valid if other servers change the store; `None` if none do.
     lifetime: Option<Duration>,
     bytes: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-/// Figures of ready answers.
+/// Counters of cached responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListFigures {
-    /// Answers that were ready.
+    /// Responses served from the cache.
     pub hits: u64,
-    /// Answers that were made.
+    /// Responses that were produced.
     pub misses: u64,
     /// Bytes in memory.
     pub bytes: usize,
@@ -149,7 +148,8 @@ impl ReadyLists {
         let mut part = self.part(&key).write();
         let before = part.bytes;
         if before + bytes > PART_BYTES_MAX {
-            // Whatever is asked for again is made again: there is no order worth keeping.
+            // Frequently requested responses are soon cached again: no order of eviction is worth
+            // keeping.
             *part = ListPart::default();
         }
         let old = part.all.insert(key, ready).map_or(0, |old| old.body.len() + OVERHEAD_BYTES);
@@ -160,7 +160,7 @@ impl ReadyLists {
         self.bytes.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// Returns what has been counted.
+    /// Returns the counters.
     #[must_use]
     pub fn figures(&self) -> ListFigures {
         ListFigures {
@@ -170,7 +170,7 @@ impl ReadyLists {
         }
     }
 
-    /// Returns what [`ReadyLists::ready`] answers, where that is ready.
+    /// Returns the result of [`ReadyLists::ready`], if it is cached.
     pub(crate) fn ready_at_hand(
         &self,
         who: &CatalogPrincipal,
@@ -189,8 +189,8 @@ impl ReadyLists {
         self.find(&ListKey { warehouse, content, namespace }, count)
     }
 
-    /// An answer that tells something of a namespace, or of a warehouse: a ready one, or what
-    /// `make` makes. Only for what is the same for all who may read there.
+    /// Returns a response about a namespace or a warehouse: a cached one, or one produced by
+    /// `make`. Only for responses that are the same for all principals that may read there.
     ///
     /// # Errors
     /// `Forbidden`; those of `make`.
@@ -214,7 +214,7 @@ impl ReadyLists {
             return Ok(body);
         }
         let _lock = self.locks.lock(key.clone()).await;
-        // Before the store is read: what changes after that makes this answer old.
+        // Read before the store: later changes make this response stale.
         let count = count();
         if let Some(body) = self.find(&key, count) {
             return Ok(body);

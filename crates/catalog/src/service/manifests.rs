@@ -1,4 +1,4 @@
-//! Manifests by their locations: read once, kept up to a number of bytes, and handed to scans.
+//! Manifests by location: read once, cached up to a number of bytes, and passed to scans.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::warehouse::Warehouse;
 /// Longest manifest or manifest list, in bytes.
 pub(super) const MANIFEST_BYTES_MAX: u64 = 32 << 20;
 
-/// Bytes of manifests that are kept.
+/// Most bytes of cached manifests.
 pub(super) const KEPT_BYTES_MAX: usize = 64 << 20;
 
-/// Fraction of all bytes that one manifest may take; a larger one is not kept.
+/// Divisor of the cache size for the largest manifest; a larger one is not cached.
 const LARGEST_PART: usize = 4;
 
-/// Manifests that one page of files is made of at the most.
+/// Most manifests for one page of files.
 const MANIFESTS_OF_PAGE_MAX: usize = 32;
 
-/// Manifests that are read at a time.
+/// Most concurrent reads of manifests.
 const READS_MAX: usize = 4;
 
-/// Manifests that were read, by warehouse and location: what is in a location never changes.
+/// Cached manifests, by warehouse and location: files at a location are immutable.
 #[derive(Debug)]
 pub(crate) struct ManifestCache {
     manifests: Mutex<CachedManifest>,
@@ -64,7 +64,7 @@ impl ManifestCache {
         ManifestCache { manifests: Mutex::default(), bytes_max, permits }
     }
 
-    /// Bytes that are kept, and of how many manifests.
+    /// Returns the bytes and the number of cached manifests.
     #[cfg(test)]
     pub(crate) fn size(&self) -> (usize, usize) {
         let kept = self.manifests.lock();
@@ -89,7 +89,7 @@ impl ManifestCache {
         }
         kept.bytes += manifest.weight;
         kept.queue.push_back(key);
-        // What was used since it was looked at the last time is looked at once more.
+        // A manifest that was used since the last pass gets a second chance.
         while kept.bytes > self.bytes_max {
             let Some(key) = kept.queue.pop_front() else { break };
             match kept.all.get_mut(&key) {
@@ -109,11 +109,11 @@ impl ManifestCache {
 /// Start of a page of files: a manifest in its list, and an entry in it.
 pub(crate) type FilePlace = (usize, usize);
 
-/// Manifests of a snapshot, opaque to others.
+/// Manifests of a snapshot, opaque to other modules.
 pub(crate) struct ManifestList(Vec<ManifestRef>);
 
 impl ManifestList {
-    /// Returns where they are.
+    /// Returns the locations of the manifests.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|it| &*it.path)
     }
@@ -127,10 +127,10 @@ pub(crate) struct ManifestReader {
 }
 
 impl ManifestReader {
-    /// The manifests of a list.
+    /// Returns the manifests of a list.
     ///
     /// # Errors
-    /// `NotFound` when its file is gone, `Validation` when it is none.
+    /// `NotFound` if its file is missing, `Validation` if it is invalid.
     async fn list(&self, list: ManifestListSource) -> Result<Vec<ManifestRef>> {
         match list {
             ManifestListSource::Here(paths) => {
@@ -140,10 +140,10 @@ impl ManifestReader {
         }
     }
 
-    /// A manifest.
+    /// Returns a manifest.
     ///
     /// # Errors
-    /// As of [`ManifestReader::list`].
+    /// As in [`ManifestReader::list`].
     async fn manifest(&self, of: &ManifestRef) -> Result<Arc<DataManifest>> {
         let key = (Arc::clone(self.warehouse.id()), Arc::clone(&of.path));
         if let Some(found) = self.manifests.get(&key) {
@@ -157,7 +157,7 @@ impl ManifestReader {
     /// Reads the lists of a scan's manifests.
     ///
     /// # Errors
-    /// As of [`ManifestReader::list`]; `Validation` when there are too many manifests.
+    /// As in [`ManifestReader::list`]; `Validation` if there are too many manifests.
     pub(super) async fn read_lists(
         &self,
         scan: &mut BoundScan,
@@ -173,7 +173,7 @@ impl ManifestReader {
     /// Reads the delete files of a scan.
     ///
     /// # Errors
-    /// As of reading manifests.
+    /// Those of reading manifests.
     pub(super) async fn read_deletes(&self, scan: &mut BoundScan) -> Result<()> {
         for manifest in scan.take_delete_manifests() {
             let read = self.manifest(&manifest).await?;
@@ -182,11 +182,11 @@ impl ManifestReader {
         Ok(())
     }
 
-    /// The files of a scan from a position on, as many as an answer has, and where to go on in how
-    /// many parts.
+    /// Returns the files of a scan from a position on, as many as a response has, and the positions
+    /// of the remaining parts.
     ///
     /// # Errors
-    /// As of reading manifests and of [`PlanPageBuilder::add`].
+    /// Those of reading manifests and of [`PlanPageBuilder::add`].
     pub(super) async fn page(
         &self,
         scan: &Arc<BoundScan>,
@@ -201,18 +201,18 @@ impl ManifestReader {
         Ok(page.finish())
     }
 
-    /// Reads which manifests a snapshot has.
+    /// Returns the manifests of a snapshot.
     ///
     /// # Errors
-    /// `NotFound` when the file is gone, `Validation` when it is none.
+    /// `NotFound` if the file is missing, `Validation` if it is invalid.
     pub(crate) async fn manifests_of(&self, list: ManifestListSource) -> Result<ManifestList> {
         Ok(ManifestList(self.list(list).await?))
     }
 
-    /// Files of manifests from a place on, at most `limit`, and where to go on.
+    /// Returns the files of manifests from a position on, at most `limit`, and the next position.
     ///
     /// # Errors
-    /// As of [`ManifestReader::manifests_of`].
+    /// As in [`ManifestReader::manifests_of`].
     pub(crate) async fn files(
         &self,
         list: &ManifestList,
@@ -237,10 +237,10 @@ impl ManifestReader {
     }
 
     /// Adds the files of manifests to figures, one manifest after the other: of the first `most`,
-    /// and no more after one with which they take `weight_max` bytes in memory, about.
+    /// stopping once they take about `weight_max` bytes in memory.
     ///
     /// # Errors
-    /// As of [`ManifestReader::manifests_of`].
+    /// As in [`ManifestReader::manifests_of`].
     pub(crate) async fn figures(
         &self,
         list: &ManifestList,
@@ -264,11 +264,11 @@ impl ManifestReader {
         Ok(figures)
     }
 
-    /// Collects all files of a snapshot: its manifests and their files, and those that it has
-    /// removed as well when `removed` is set. Manifests in `known` were gone through before.
+    /// Collects all files of a snapshot: its manifests and their files, including those that it has
+    /// removed if `removed` is set. Manifests in `known` are skipped.
     ///
     /// # Errors
-    /// As of [`ManifestReader::manifests_of`]; `Validation` when there is more than `most`.
+    /// As in [`ManifestReader::manifests_of`]; `Validation` if there are more than `most`.
     pub(crate) async fn collect(
         &self,
         list: &ManifestList,
@@ -317,7 +317,7 @@ mod tests {
 
     use super::*;
 
-    /// A manifest of this many files.
+    /// Returns a manifest of this many files.
     fn manifest(files: usize) -> Arc<DataManifest> {
         let field =
             |id: i32, name: &str, kind: &Value| json!({"field-id": id, "name": name, "type": kind});
@@ -354,7 +354,8 @@ mod tests {
         }
         assert_eq!(manifests.size(), (10 * weight, 10));
         assert!(manifests.get(&key(1)).is_none());
-        // The same again is no more than it was, and what is too large does not push out others.
+        // Inserting the same manifest again changes nothing, and one that is too large evicts no
+        // others.
         manifests.keep(key(0), &small);
         let large = manifest(10);
         assert!(large.weight > 10 * weight / LARGEST_PART);

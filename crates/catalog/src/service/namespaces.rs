@@ -1,4 +1,4 @@
-//! Namespaces: nested, with properties, empty when they go.
+//! Namespaces: nested, with properties, and removable only if empty.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::warehouse::Warehouse;
 /// Most properties of a namespace.
 pub const PROPERTIES_MAX: usize = 1000;
 
-/// Most bytes that properties of a namespace have together.
+/// Most bytes of all properties of a namespace.
 pub const PROPERTIES_BYTES_MAX: usize = 1 << 20;
 
 /// Namespaces and their properties. Cheap to clone.
@@ -60,12 +60,12 @@ impl NamespaceService {
         }))
     }
 
-    /// Namespaces directly below `parent`, or those of the first level: all of them for a principal
-    /// that may read there, and otherwise those that lead to what it may read.
+    /// Returns the namespaces directly below `parent`, or at the top level: all of them for a
+    /// principal that may read there, otherwise those that lead to readable objects.
     ///
     /// # Errors
-    /// `NoSuchNamespace` when there is no such parent; `Forbidden` when nothing there leads to
-    /// what may be read.
+    /// `NoSuchNamespace` if the parent does not exist; `Forbidden` if no namespace there leads to a
+    /// readable object.
     pub async fn list_namespaces(
         &self,
         who: &CatalogPrincipal,
@@ -76,7 +76,7 @@ impl NamespaceService {
         let visible = self.0.rights.listed_names(who, warehouse, parent)?;
         let (after, mut limit) = page.bounds()?;
         if matches!(visible, VisibleNames::Part { .. }) {
-            // How many of them fill a page is not known before they are seen.
+            // The number of namespaces for a page is unknown before their visibility is checked.
             limit = None;
         }
         let mut found = self.0.namespace_store.list(warehouse.id(), parent, after, limit).await?;
@@ -86,7 +86,8 @@ impl NamespaceService {
         page.part(found, NamespaceIdent::key)
     }
 
-    /// Returns whether a namespace is there, which whoever has a right to something in it may know.
+    /// Succeeds if a namespace exists; every principal with a right to an object in it may check
+    /// that.
     ///
     /// # Errors
     /// `Forbidden`, `NoSuchNamespace`.
@@ -107,11 +108,11 @@ impl NamespaceService {
         properties_of(&self.0.namespace_store, warehouse, ident).await.map(drop)
     }
 
-    /// Makes a namespace. Answers its properties.
+    /// Creates a namespace. Returns its properties.
     ///
     /// # Errors
-    /// `AlreadyExists`, `NoSuchNamespace` when the one it is to be in is not there, `Forbidden`
-    /// when its location is outside of the warehouse, or of the homes of those that it is in.
+    /// `AlreadyExists`, `NoSuchNamespace` if its parent does not exist, `Forbidden` if its location
+    /// is outside of the warehouse, or of its ancestors' homes.
     pub async fn create_namespace(
         &self,
         call: &ChangeCall<'_>,
@@ -153,7 +154,7 @@ impl NamespaceService {
         self.0.changes.run(call, act, again).await
     }
 
-    /// Returns what a namespace says of itself.
+    /// Returns the properties of a namespace.
     ///
     /// # Errors
     /// `NoSuchNamespace`.
@@ -170,7 +171,7 @@ impl NamespaceService {
     /// Removes a namespace.
     ///
     /// # Errors
-    /// `NoSuchNamespace`, `NamespaceNotEmpty`, or `Forbidden` when it is protected.
+    /// `NoSuchNamespace`, `NamespaceNotEmpty`, or `Forbidden` if it is protected.
     pub async fn drop_namespace(
         &self,
         call: &ChangeCall<'_>,
@@ -197,8 +198,8 @@ impl NamespaceService {
     /// Removes properties of a namespace and sets others.
     ///
     /// # Errors
-    /// `NoSuchNamespace`; `UnprocessableEntity` when a key is to be removed and to be set;
-    /// `Forbidden` when it is to have another home than whoever asks may choose.
+    /// `NoSuchNamespace`; `UnprocessableEntity` if a key is both removed and set; `Forbidden` if
+    /// the caller may not choose the new home.
     pub async fn update_namespace(
         &self,
         call: &ChangeCall<'_>,
@@ -220,7 +221,7 @@ impl NamespaceService {
                 format!("Invalid namespace update: cannot simultaneously set and remove `{key}`");
             return Err(CatalogError::new(ErrorReason::UnprocessableEntity, message));
         }
-        // What was asked for is there: a key that was missing the first time is not known any more.
+        // The state is as requested; keys that were missing the first time are no longer known.
         let done = PropertiesChanged {
             updated: updates.keys().cloned().collect(),
             removed: removals.clone(),
@@ -248,8 +249,8 @@ impl NamespaceService {
         self.0.changes.run(call, act, async || Ok(done)).await
     }
 
-    /// Refuses properties of a namespace that mean nothing, and those that only who manages it may
-    /// set or remove.
+    /// Rejects invalid properties of a namespace, and those that only its managers may set or
+    /// remove.
     fn check_rules(
         &self,
         who: &CatalogPrincipal,
@@ -282,7 +283,7 @@ pub(super) async fn properties_of(
     found.ok_or_else(|| no_such_namespace(ident))
 }
 
-/// Returns what a list is of, and what a new namespace is in.
+/// Returns the object that a list, or a new namespace, is below.
 fn below(parent: Option<&NamespaceIdent>) -> RightTarget<'_> {
     parent.map_or(RightTarget::Warehouse, RightTarget::Namespace)
 }

@@ -1,6 +1,7 @@
-//! Protection: what is protected is neither dropped, purged, renamed nor released until somebody
-//! who may manage it lifts that. It is said beside a table, view or namespace, or by its property
-//! `protected`, which only who may manage it sets and removes.
+//! Protection: a protected object cannot be dropped, purged, renamed or unregistered until a
+//! principal that may manage it lifts the protection. It is set by a flag of a table, view or
+//! namespace, or by the property `protected`, which only principals that may manage the object can
+//! set and remove.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::store::{
 };
 use crate::warehouse::Warehouse;
 
-/// By what something is protected.
+/// Sources of an object's protection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProtectionLevel {
     /// True if protected by a flag.
@@ -35,7 +36,7 @@ impl ProtectionLevel {
         self.by_flag || self.by_property
     }
 
-    /// Refuses what must not be done to what is protected.
+    /// Rejects an operation on a protected object.
     fn refuse(self, what: &str) -> Result<()> {
         let how = match (self.by_flag, self.by_property) {
             (false, false) => return Ok(()),
@@ -58,7 +59,7 @@ fn says(properties: &DocProperties) -> bool {
     properties.get(PROTECTED).is_some_and(|it| is_true(&it))
 }
 
-/// Tells what is protected from being dropped, and changes that.
+/// Checks and changes the protection of objects.
 #[derive(Clone)]
 pub struct ProtectionRules {
     namespace_store: NamespaceStore,
@@ -89,7 +90,7 @@ impl ProtectionRules {
         }
     }
 
-    /// Refuses a table or view that is protected. One that is not there is not.
+    /// Rejects a protected table or view. One that does not exist is not protected.
     pub(super) async fn require_unprotected(
         &self,
         warehouse: &Warehouse,
@@ -101,7 +102,7 @@ impl ProtectionRules {
         protection.map_or(Ok(()), |(_, it)| it.refuse(&what))
     }
 
-    /// Refuses a namespace that is protected.
+    /// Rejects a protected namespace.
     pub(super) async fn require_unprotected_namespace(
         &self,
         warehouse: &Warehouse,
@@ -111,7 +112,7 @@ impl ProtectionRules {
         protection.map_or(Ok(()), |it| it.refuse(&format!("Namespace {ident}")))
     }
 
-    /// The id of a table or view, and its protection.
+    /// Returns the id of a table or view, and its protection.
     async fn protection_of(
         &self,
         warehouse: &Warehouse,
@@ -122,7 +123,7 @@ impl ProtectionRules {
         };
         let by_flag =
             self.rule_store.is_protected(warehouse.id(), RuleSubject::Relation(&found.id)).await?;
-        // A document that cannot be read any more says nothing.
+        // An unreadable document does not protect.
         let entry = self.entries.entry(warehouse, found.kind, ident).await.ok();
         let by_property = entry.is_some_and(|entry| match (entry.table(), entry.view()) {
             (Some(doc), _) => says(doc.properties()),
@@ -172,7 +173,8 @@ impl ProtectionRules {
         found.map(|(_, it)| it).ok_or_else(|| RelationKind::Table.no_such(ident))
     }
 
-    /// Protects a namespace, or a table or view of it, or lifts that. What its property says stays.
+    /// Protects a namespace, or a table or view of it, or lifts the protection. Its property is not
+    /// changed.
     ///
     /// # Errors
     /// `NoSuchNamespace`, `NoSuchTable`.
@@ -203,7 +205,7 @@ impl ProtectionRules {
             AccessRight::Manage,
             RightTarget::Relation(ident),
         )?;
-        // Who is dropping it is done first.
+        // A drop in progress is finished first.
         let _lock = service.entries.lock(warehouse, ident).await;
         let found = service.protection_of(warehouse, ident).await?;
         let (id, found) = found.ok_or_else(|| RelationKind::Table.no_such(ident))?;

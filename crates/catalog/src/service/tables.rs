@@ -32,7 +32,7 @@ struct RegisterTable {
 }
 
 impl RelationService {
-    /// Returns if the table exists.
+    /// Succeeds if the table exists.
     ///
     /// # Errors
     /// `NoSuchTable` if it does not.

@@ -1,7 +1,9 @@
-//! Credentials of tables, kept for half of their lifetime: whoever gets them has the other half.
+//! Credentials of tables, cached for half of their lifetime: every recipient can use them for at
+//! least the other half.
 //!
-//! One asks the token service for something and everybody else waits. A refusal is kept as well,
-//! for a moment, so that a service that is gone does not keep a queue waiting one by one.
+//! One caller queries the token service, and concurrent callers wait for its result. A failure is
+//! cached for a moment as well, so that waiting callers do not query an unavailable service one by
+//! one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +16,10 @@ use super::sts::TemporaryCredentials;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::locks::KeyLocks;
 
-/// Most credentials of a warehouse that are kept.
+/// Most cached credentials of a warehouse.
 pub(super) const KEPT_MAX: usize = 4096;
 
-/// Time that nobody asks again after a refusal, in milliseconds.
+/// Time for which a failure is cached, in milliseconds.
 const REFUSED_MS: u64 = 2000;
 
 /// Request for credentials.
@@ -29,7 +31,7 @@ pub(super) struct CredentialRequest {
     pub(super) permission: FilePermission,
 }
 
-/// Credentials that were given lately.
+/// Recently vended credentials.
 #[derive(Debug, Default)]
 pub(super) struct VendedCache {
     entries: Mutex<HashMap<CredentialRequest, CachedCredentials>>,
@@ -38,14 +40,14 @@ pub(super) struct VendedCache {
 
 #[derive(Clone, Debug)]
 struct CachedCredentials {
-    /// None where the service refused.
+    /// `None` if the service failed.
     found: Option<Arc<TemporaryCredentials>>,
-    /// Until when nobody asks again.
+    /// End of the time for which the result is cached.
     until_ms: u64,
 }
 
 impl VendedCache {
-    /// Returns what is kept, or what `ask` gets.
+    /// Returns cached credentials, or those that `ask` fetches.
     ///
     /// # Errors
     /// Those of `ask`, and `ServiceUnavailable` shortly after.
@@ -89,7 +91,7 @@ impl VendedCache {
             kept.retain(|_, it| now_ms < it.until_ms);
         }
         if kept.len() >= KEPT_MAX {
-            // Which one does not matter: it can be asked for again.
+            // Any entry may be evicted: it can be fetched again.
             let one = kept.keys().next().cloned();
             one.map(|one| kept.remove(&one));
         }
@@ -136,11 +138,11 @@ mod tests {
         let (first, second) = tokio::join!(first, second);
         assert!(Arc::ptr_eq(&first, &second));
         assert_eq!(requests.load(Ordering::SeqCst), 1);
-        // What is for something else is asked for by itself.
+        // Other scopes and permissions have their own credentials.
         get("s3://b/t", FilePermission::Write, hour).await;
         get("s3://b/u", FilePermission::Read, hour).await;
         assert_eq!(requests.load(Ordering::SeqCst), 3);
-        // What has no time left is asked for every time.
+        // Credentials without remaining lifetime are fetched every time.
         get("s3://b/v", FilePermission::Read, 0).await;
         get("s3://b/v", FilePermission::Read, 0).await;
         assert_eq!(requests.load(Ordering::SeqCst), 5);

@@ -228,8 +228,8 @@ impl DroppedStore {
             let sql = format!("SELECT {COLUMNS} FROM catalog_dropped WHERE id = $1");
             let row = it.query_one(&sql, &[SqlValue::from(&id)])?.ok_or_else(gone)?;
             let found = dropped(&row)?;
-            // Claimed first: of two concurrent restores, one waits here, and then finds that the
-            // row is claimed.
+            // The update locks the row first: of two concurrent restores, one waits here, and then
+            // finds that the row is gone.
             let sql = "UPDATE catalog_dropped SET purging_ms = 0 WHERE id = $1 AND purging_ms = 0";
             if it.execute(sql, &[SqlValue::from(&id)])? == 0 {
                 return Err(gone());

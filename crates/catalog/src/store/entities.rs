@@ -1,4 +1,4 @@
-//! Metadata of warehouses, clients and roles at rest: properties, and a version that moves with
+//! Stored metadata of warehouses, clients and roles: properties, and a version that increases with
 //! each change.
 
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
@@ -9,11 +9,11 @@ use crate::error::{CatalogError, ErrorReason};
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
-/// The columns that [`of_row`] reads.
+/// Columns that [`of_row`] reads.
 pub(crate) const ENTITY_COLUMNS: &str =
     "properties, version, created_ms, updated_ms, name, warehouse";
 
-/// The version of what has not been changed.
+/// Version of an unchanged entity.
 const FIRST_VERSION: u64 = 1;
 
 /// Kind of an entity.
@@ -41,35 +41,35 @@ impl EntityKind {
     }
 }
 
-/// Names one thing.
+/// Key of an entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityKey {
     pub(crate) kind: EntityKind,
-    /// The id of the warehouse that it is in; empty for what is in none.
+    /// Id of its warehouse; empty for an entity outside of warehouses.
     pub(crate) warehouse: String,
     pub(crate) name: String,
 }
 
 impl EntityKey {
-    /// A warehouse, by its id.
+    /// Key of a warehouse, by its id.
     #[must_use]
     pub fn warehouse(id: &str) -> EntityKey {
         EntityKey::of(EntityKind::Warehouse, id, "")
     }
 
-    /// A client, by its id.
+    /// Key of a client, by its id.
     #[must_use]
     pub fn client(id: &str) -> EntityKey {
         EntityKey::of(EntityKind::Client, "", id)
     }
 
-    /// A role.
+    /// Key of a role.
     #[must_use]
     pub fn role(name: &str) -> EntityKey {
         EntityKey::of(EntityKind::Role, "", name)
     }
 
-    /// A role of the warehouse with this id.
+    /// Key of a role of the warehouse with this id.
     #[must_use]
     pub fn catalog_role(warehouse: &str, name: &str) -> EntityKey {
         EntityKey::of(EntityKind::CatalogRole, warehouse, name)
@@ -85,11 +85,11 @@ impl EntityKey {
 pub struct EntityRecord {
     /// Properties, as given.
     pub properties: Properties,
-    /// From 1, one more with each change.
+    /// Starts at 1 and increases by one with each change.
     pub version: u64,
-    /// When it was made (milliseconds since 1970), if that is known here.
+    /// Time of creation (milliseconds since 1970), if it is known.
     pub created_ms: Option<u64>,
-    /// When it was last changed (milliseconds since 1970), if it ever was.
+    /// Time of the last change (milliseconds since 1970), if there was one.
     pub updated_ms: Option<u64>,
 }
 
@@ -107,13 +107,13 @@ impl Default for EntityRecord {
 /// Change of an entity's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityChange {
-    /// The version that who asks has seen: it has to be the one that there is.
+    /// Version that the caller has seen: it has to be the present one.
     pub version: u64,
-    /// Complete new properties; none where they stay.
+    /// Complete new properties; `None` leaves them unchanged.
     pub properties: Option<Properties>,
 }
 
-/// Says what a new thing is like, in the transaction that makes it.
+/// Stores the metadata of a new entity, in the transaction that creates it.
 pub(crate) fn made(
     it: &mut dyn StoreTransaction,
     key: &EntityKey,
@@ -128,10 +128,10 @@ pub(crate) fn made(
     put(it, key, &entity, now_ms)
 }
 
-/// Says something else of a thing, or only that it has changed, in the transaction that changes it.
+/// Changes the properties of an entity, or only its version, in the transaction that changes it.
 ///
 /// # Errors
-/// `CommitFailed` when it has another version than who asks has seen.
+/// `CommitFailed` if its version is not the one that the caller has seen.
 pub(crate) fn changed(
     it: &mut dyn StoreTransaction,
     key: &EntityKey,
@@ -160,13 +160,13 @@ pub(crate) fn changed(
     Ok(entity)
 }
 
-/// Forgets a thing that goes, in the transaction that removes it.
+/// Removes the metadata of an entity, in the transaction that removes it.
 pub(crate) fn delete(it: &mut dyn StoreTransaction, key: &EntityKey) -> Stored<()> {
     let sql = "DELETE FROM catalog_entities WHERE kind = $1 AND warehouse = $2 AND name = $3";
     it.execute(sql, &parameters(key)).map(drop)
 }
 
-/// Forgets a warehouse and what is in it.
+/// Removes the metadata of a warehouse and of the entities in it.
 pub(crate) fn delete_of_warehouse(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
     it.execute("DELETE FROM catalog_entities WHERE warehouse = $1", &[id.into()]).map(drop)
 }

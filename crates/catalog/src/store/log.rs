@@ -9,53 +9,53 @@ use super::timeline::{self, TimelineBounds, number_column, number_lines};
 use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Most lines of the log that one answer has.
+/// Most lines of the log in one result.
 pub const LINES_MAX: usize = 1000;
 
 /// Action in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogAction {
-    /// A namespace was made.
+    /// A namespace was created.
     CreateNamespace,
-    /// A namespace has other properties.
+    /// The properties of a namespace were changed.
     UpdateNamespace,
-    /// A namespace is gone.
+    /// A namespace was dropped.
     DropNamespace,
-    /// A table was made.
+    /// A table was created.
     CreateTable,
-    /// A table has another document.
+    /// A table has a new document.
     UpdateTable,
-    /// A table is gone.
+    /// A table was dropped.
     DropTable,
-    /// A table has another name.
+    /// A table was renamed.
     RenameTable,
-    /// A table was made from a document that existed.
+    /// A table was registered from an existing document.
     RegisterTable,
-    /// A table was released: its files stay.
+    /// A table was unregistered: its files stay.
     UnregisterTable,
-    /// A view was made.
+    /// A view was created.
     CreateView,
-    /// A view has another document.
+    /// A view has a new document.
     UpdateView,
-    /// A view is gone.
+    /// A view was dropped.
     DropView,
-    /// A view has another name.
+    /// A view was renamed.
     RenameView,
-    /// A view was made from a document that existed.
+    /// A view was registered from an existing document.
     RegisterView,
-    /// A table that was dropped is back.
+    /// A dropped table was restored.
     UndropTable,
-    /// A view that was dropped is back.
+    /// A dropped view was restored.
     UndropView,
-    /// A function was made.
+    /// A function was created.
     CreateFunction,
-    /// A function has another document.
+    /// A function has a new document.
     UpdateFunction,
-    /// A function is gone.
+    /// A function was dropped.
     DropFunction,
-    /// A table that was dropped cannot come back any more.
+    /// A dropped table was purged and can no longer be restored.
     PurgeTable,
-    /// A view that was dropped cannot come back any more.
+    /// A dropped view was purged and can no longer be restored.
     PurgeView,
 }
 
@@ -90,10 +90,9 @@ impl LogAction {
 }
 
 impl LogAction {
-    /// Returns whether there are other names than before, or a namespace says something else of
-    /// itself.
+    /// Returns whether the action changes names, or the properties of a namespace.
     fn is_of_names(self) -> bool {
-        // Everything but what happens all the time: to count too much costs a read.
+        // Everything but the frequent actions: counting too much only costs a read.
         !matches!(self, LogAction::UpdateTable | LogAction::UpdateView)
     }
 }
@@ -109,7 +108,7 @@ pub struct ChangeContext {
     pub now_ms: u64,
     /// The request's own key, and the hash of the request.
     pub key: Option<(Uuid, [u8; 32])>,
-    /// Counters of changes of names, if anybody wants to know.
+    /// Counters of changes of names, if they are in use.
     pub names: Option<NameCounters>,
 }
 
@@ -126,16 +125,16 @@ pub(super) struct LogRecord<'a> {
 /// Outcome of a request with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotentOutcome {
-    /// The hash of that request.
+    /// Hash of the request.
     pub hash: Vec<u8>,
-    /// Why it was refused; none when it was done.
+    /// Error that it was rejected with; `None` if it was carried out.
     pub refused: Option<(ErrorReason, String)>,
 }
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredLogLine {
-    /// Rises by one with every change, in the order of their commits.
+    /// Increases by one with every change, in the order of commits.
     pub seq: i64,
     /// Milliseconds since 1970.
     pub at_ms: u64,
@@ -143,27 +142,27 @@ pub struct StoredLogLine {
     pub act: String,
     /// Namespace, as [`NamespaceIdent::key`].
     pub namespace: String,
-    /// Table or view; none for a namespace.
+    /// Table or view; `None` for a namespace.
     pub name: Option<String>,
     /// The id of the table or view.
     pub relation: Option<String>,
-    /// Version that it has since then.
+    /// Version after the change.
     pub version: Option<u64>,
-    /// Metadata file before.
+    /// Metadata file before the change.
     pub previous: Option<String>,
-    /// Metadata file since then.
+    /// Metadata file after the change.
     pub location: Option<String>,
-    /// Name that it was given by a rename.
+    /// New name after a rename.
     pub target: Option<TableIdent>,
-    /// Id of who did it.
+    /// Id of the principal.
     pub principal: String,
 }
 
-/// Columns that [`line()`] reads, behind the number.
+/// Columns that [`line()`] reads, after the number.
 pub(super) const LINE: &str = "at_ms, act, namespace, name, relation, version, previous, \
     location, target, principal";
 
-/// A line as it is kept.
+/// Reads a line from its row.
 pub(super) fn line(row: &SqlRow) -> std::result::Result<StoredLogLine, SqlStoreError> {
     let target = row.get::<Option<String>>(9)?.map(|text| serde_json::from_str(&text));
     let target =
@@ -183,7 +182,7 @@ pub(super) fn line(row: &SqlRow) -> std::result::Result<StoredLogLine, SqlStoreE
     })
 }
 
-/// Writes the line of a change, and once for its request the record of the key.
+/// Writes the line of a change, and the record of the request's key once.
 pub(super) fn write(
     it: &mut dyn StoreTransaction,
     context: &ChangeContext,
@@ -223,7 +222,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Writes the same of a table or a view.
+/// Writes the line of a change of a table or a view.
 pub(super) fn write_relation(
     it: &mut dyn StoreTransaction,
     context: &ChangeContext,
@@ -235,8 +234,8 @@ pub(super) fn write_relation(
     write(it, context, warehouse, act, &ident.namespace, Some(&ident.name), line)
 }
 
-/// Remembers what became of a request with a key. Another server may have been asked the same at
-/// the same time: then this transaction changes nothing, and the caller looks again.
+/// Records the outcome of a request with a key. If another server carries out the same request
+/// concurrently, this transaction is rejected and the caller looks up the outcome.
 pub(super) fn remember(
     it: &mut dyn StoreTransaction,
     context: &ChangeContext,
@@ -263,24 +262,24 @@ pub(super) fn remember(
     Ok(())
 }
 
-/// The log of changes, and what became of requests with a key, in the store.
+/// The log of changes, and the outcomes of requests with a key, in the store.
 #[derive(Clone, Debug)]
 pub(crate) struct ChangeLogStore(pub(super) CatalogDatabase);
 
 impl ChangeLogStore {
-    /// Returns how far the log goes back, and how far on.
+    /// Returns the bounds of the log.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn log_bounds(&self) -> Result<TimelineBounds> {
         number_lines(&self.0).await?;
         self.0.read("catalog.log_bounds", timeline::bounds).await
     }
 
-    /// Returns what became of a principal's request with this key; nothing when there was none.
+    /// Returns the outcome of a principal's request with this key; `None` if there is none.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn remembered(
         &self,
         principal: &str,
@@ -293,7 +292,7 @@ impl ChangeLogStore {
             let Some(row) = it.query_one(sql, &parameters)? else { return Ok(None) };
             let refused: Option<String> = row.get(1)?;
             let message: Option<String> = row.get(2)?;
-            // A kind that a newer version wrote is answered as a malformed request.
+            // An error kind of a newer version is reported as a malformed request.
             let kind = |name: String| ErrorReason::ALL.into_iter().find(|it| it.name() == name);
             let refused = refused.map(|name| {
                 (kind(name).unwrap_or(ErrorReason::BadRequest), message.unwrap_or_default())
@@ -303,10 +302,10 @@ impl ChangeLogStore {
         read.await
     }
 
-    /// Remembers that a request was carried out that had nothing to change.
+    /// Records that a request was carried out without changing anything.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn remember_done(&self, context: &ChangeContext) -> Result<()> {
         if context.key.is_none() {
             return Ok(());
@@ -316,10 +315,10 @@ impl ChangeLogStore {
         written.await
     }
 
-    /// Remembers that a request was refused.
+    /// Records that a request was rejected.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn remember_refusal(
         &self,
         context: &ChangeContext,
@@ -330,16 +329,16 @@ impl ChangeLogStore {
             remember(it, &context, Some((kind, &message)))
         });
         match written.await {
-            // It was remembered already.
+            // It was already recorded.
             Err(error) if error.kind == ErrorReason::CommitFailed => Ok(()),
             result => result,
         }
     }
 
-    /// Forgets the keys of requests that came before `before_ms`. Answers how many.
+    /// Removes the keys of requests from before `before_ms`. Returns how many.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn forget_keys(&self, before_ms: u64) -> Result<u64> {
         let forgotten = self.0.transact_idempotent("catalog.forget", move |it| {
             it.execute("DELETE FROM catalog_keys WHERE created_ms < $1", &[ms(before_ms)])
@@ -347,11 +346,11 @@ impl ChangeLogStore {
         forgotten.await
     }
 
-    /// Returns what happened in a warehouse after line `after`, in the order of commits: at most
-    /// `limit` lines and [`LINES_MAX`]. No line comes to light later before one that was shown.
+    /// Returns the lines of a warehouse after the number `after`, in the order of commits: at most
+    /// `limit` and [`LINES_MAX`]. No line appears later with a number below that of a returned one.
     ///
     /// # Errors
-    /// `Gone` when lines after it were removed already.
+    /// `Gone` if lines after it have already been removed.
     pub(crate) async fn log(
         &self,
         warehouse: &str,
@@ -377,11 +376,11 @@ impl ChangeLogStore {
         read.await
     }
 
-    /// Removes lines that are older than `before_ms`, in steps, and never one that comes after a
-    /// younger one. Answers how many.
+    /// Removes lines that are older than `before_ms`, in steps, and never a line after a younger
+    /// one. Returns how many.
     ///
     /// # Errors
-    /// When the store cannot be written. What was removed before is gone.
+    /// If the store cannot be written. Completed steps are not undone.
     pub(crate) async fn trim_log(&self, before_ms: u64) -> Result<u64> {
         number_lines(&self.0).await?;
         let mut all = 0;

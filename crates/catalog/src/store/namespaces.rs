@@ -1,4 +1,4 @@
-//! Namespaces: a row for each, found by its path and by the path it is below.
+//! Namespaces: one row each, found by path and by the parent's path.
 
 use std::collections::BTreeMap;
 
@@ -17,35 +17,35 @@ pub type Properties = BTreeMap<String, String>;
 /// A change of properties.
 #[derive(Clone, Debug, Default)]
 pub struct PropertiesChange {
-    /// Keys that are to go.
+    /// Keys to remove.
     pub removals: Vec<String>,
-    /// Keys and what they are to say.
+    /// Keys to set, with their values.
     pub updates: Properties,
-    /// Value of its `location` when it was found that whoever asks may change it; none where it
-    /// stays as it is.
+    /// Value of its `location` when the caller's right to change it was checked; `None` if the
+    /// location stays.
     pub known_location: Option<Option<String>>,
 }
 
 /// Result of a change of properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PropertiesChanged {
-    /// Keys that have the value asked for.
+    /// Keys that have the requested value.
     pub updated: Vec<String>,
-    /// Keys that are gone.
+    /// Removed keys.
     pub removed: Vec<String>,
-    /// Keys that were to go and were not there.
+    /// Keys to remove that did not exist.
     pub missing: Vec<String>,
 }
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
-/// That there is no such namespace.
+/// Returns the error for a namespace that does not exist.
 #[must_use]
 pub fn no_such_namespace(ident: &NamespaceIdent) -> CatalogError {
     CatalogError::new(ErrorReason::NoSuchNamespace, format!("Namespace does not exist: {ident}"))
 }
 
-/// Returns its properties; none when there is no such namespace.
+/// Returns the properties of a namespace; `None` if it does not exist.
 pub(super) fn find(
     it: &mut dyn StoreTransaction,
     warehouse: &str,
@@ -56,7 +56,7 @@ pub(super) fn find(
     row.map(|row| decoded(&row.get::<Vec<u8>>(0)?)).transpose()
 }
 
-/// Refuses the transaction unless there is such a namespace.
+/// Rejects the transaction if the namespace does not exist.
 pub(super) fn require(
     it: &mut dyn StoreTransaction,
     warehouse: &str,
@@ -65,7 +65,7 @@ pub(super) fn require(
     find(it, warehouse, ident)?.ok_or_else(|| SqlStoreError::refuse(no_such_namespace(ident)))
 }
 
-/// Returns what [`NamespaceStore::properties_up`] answers.
+/// Returns the result of [`NamespaceStore::properties_up`].
 pub(super) fn properties_up(
     it: &mut dyn StoreTransaction,
     warehouse: &str,
@@ -101,10 +101,10 @@ fn encoded(properties: &Properties) -> Result<Vec<u8>> {
 pub(crate) struct NamespaceStore(pub(super) CatalogDatabase);
 
 impl NamespaceStore {
-    /// Returns what a namespace says of itself; nothing when there is no such namespace.
+    /// Returns the properties of a namespace; `None` if it does not exist.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn namespace(
         &self,
         warehouse: &str,
@@ -115,11 +115,11 @@ impl NamespaceStore {
         read.await
     }
 
-    /// The properties of a namespace and of all that it is in, innermost first. What is not there
-    /// is left out.
+    /// Returns the properties of a namespace and of its ancestors, innermost first. Namespaces that
+    /// do not exist are left out.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn properties_up(
         &self,
         warehouse: &str,
@@ -131,11 +131,11 @@ impl NamespaceStore {
         read.await
     }
 
-    /// When a namespace was made and those that it is in, in milliseconds since 1970, the innermost
-    /// first. One that is not there is left out.
+    /// Returns the creation times of a namespace and of its ancestors, in milliseconds since 1970,
+    /// innermost first. Namespaces that do not exist are left out.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn made_up(
         &self,
         warehouse: &str,
@@ -159,11 +159,11 @@ impl NamespaceStore {
         read.await
     }
 
-    /// Namespaces directly below `parent`, or those of the first level, in the order of their
+    /// Returns the namespaces directly below `parent`, or at the top level, in the order of their
     /// keys: those after the key `after`, at most `limit`.
     ///
     /// # Errors
-    /// `NoSuchNamespace` when there is no such parent.
+    /// `NoSuchNamespace` if the parent does not exist.
     pub(crate) async fn list(
         &self,
         warehouse: &str,
@@ -186,10 +186,10 @@ impl NamespaceStore {
         paths.iter().map(|path| NamespaceIdent::split(path, "")).collect()
     }
 
-    /// Keeps a new namespace.
+    /// Stores a new namespace.
     ///
     /// # Errors
-    /// `AlreadyExists`, or `NoSuchNamespace` when the one it is to be in is not there.
+    /// `AlreadyExists`, or `NoSuchNamespace` if its parent does not exist.
     pub(crate) async fn insert_namespace(
         &self,
         context: &ChangeContext,
@@ -203,7 +203,7 @@ impl NamespaceStore {
             let parent = ident.parent();
             match &parent {
                 Some(parent) => drop(require(it, &warehouse, parent)?),
-                // Another server may have removed it, which it can while nothing is in it.
+                // Another server may have removed the warehouse, since it was empty.
                 None => require_warehouse(it, &warehouse)?,
             }
             let sql = "INSERT INTO catalog_namespaces (warehouse, path, parent, properties, \
@@ -231,7 +231,7 @@ impl NamespaceStore {
     /// Changes properties of a namespace.
     ///
     /// # Errors
-    /// `NoSuchNamespace`; `CommitFailed` when its location is not the known one any more.
+    /// `NoSuchNamespace`; `CommitFailed` if its location is no longer the known one.
     pub(crate) async fn update_namespace(
         &self,
         context: &ChangeContext,
@@ -270,7 +270,7 @@ impl NamespaceStore {
         written.await
     }
 
-    /// Removes a namespace that has nothing in it.
+    /// Removes an empty namespace.
     ///
     /// # Errors
     /// `NoSuchNamespace`, or `NamespaceNotEmpty`.
@@ -308,7 +308,7 @@ impl NamespaceStore {
     }
 }
 
-/// Writes down that a namespace was changed, or what has a name in it.
+/// Logs a change of a namespace, or of a relation in it.
 pub(super) fn changed(
     it: &mut dyn StoreTransaction,
     context: &ChangeContext,

@@ -1,5 +1,5 @@
-//! Writes a document: the members in the order they came in, each in the form it came in unless it
-//! says something else now. Nothing is allocated but in the buffer that is written to.
+//! Writes a document: the members in their original order, each in its original form unless its
+//! value has changed. Nothing is allocated outside of the output buffer.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#appendix-c-json-serialization>
@@ -13,17 +13,17 @@ use super::{FORMAT_VERSION_ROW_IDS, MetadataPart, TableDoc};
 use crate::json::{RawJson, RawString, put_comma, put_integer, put_string};
 use crate::{CatalogError, Result, memory};
 
-/// Bytes that a document takes beside its parts, about.
+/// Approximate bytes of a document without its parts.
 const FRAME_BYTES: usize = 1024;
 
-/// A buffer, and where the parts in it begin if that is asked for.
+/// An output buffer, and the offsets of parts in it if they are requested.
 struct DocumentOutput<'a> {
     out: &'a mut Vec<u8>,
     starts: Option<&'a mut Vec<usize>>,
 }
 
 impl DocumentOutput<'_> {
-    /// Writes something that was written before.
+    /// Writes a part in its original form.
     fn part(&mut self, raw: &[u8]) {
         if let Some(starts) = &mut self.starts {
             starts.push(self.out.len());
@@ -31,7 +31,7 @@ impl DocumentOutput<'_> {
         self.out.extend_from_slice(raw);
     }
 
-    /// Writes an array of things that were written before.
+    /// Writes an array of parts in their original form.
     fn array<'b>(&mut self, parts: impl Iterator<Item = &'b RawJson>) {
         self.out.push(b'[');
         for raw in parts {
@@ -41,7 +41,7 @@ impl DocumentOutput<'_> {
         self.out.push(b']');
     }
 
-    /// Writes an object of things that were written before.
+    /// Writes an object of members in their original form.
     fn object<'b>(&mut self, members: impl Iterator<Item = (&'b RawString, &'b [u8])>) {
         self.out.push(b'{');
         for (name, value) in members {
@@ -54,7 +54,7 @@ impl DocumentOutput<'_> {
     }
 }
 
-/// A text, and where the parts in it begin that are still to be moved there.
+/// A text, and the offsets of the parts in it that are still to be moved there.
 struct WrittenParts<'a> {
     text: &'a Bytes,
     starts: slice::Iter<'a, usize>,
@@ -75,29 +75,30 @@ impl WrittenParts<'_> {
 }
 
 impl TableDoc {
-    /// Appends the document. What [`TableDoc::parse`] read is written byte for byte as it was, but
-    /// for white space between its parts.
+    /// Appends the document. Parts that [`TableDoc::parse`] read are written byte for byte, without
+    /// the white space between them.
     pub fn put(&self, out: &mut Vec<u8>) {
         self.write(&mut DocumentOutput { out, starts: None }, None);
     }
 
-    /// Appends the document with those snapshots only that a branch or tag stands for.
+    /// Appends the document with only those snapshots that branches and tags refer to.
     pub fn put_refs(&self, out: &mut Vec<u8>) {
         let mut named: Vec<i64> = self.refs.iter().map(|it| it.snapshot_id).collect();
         named.sort_unstable();
         self.write(&mut DocumentOutput { out, starts: None }, Some(&named));
     }
 
-    /// Writes the document into one new buffer. The document that is returned says the same, and
-    /// its parts lie in that buffer, so that it holds on to no other.
+    /// Writes the document into one new buffer. The returned document has the same content, and its
+    /// parts lie in that buffer, so that it keeps no other buffer alive.
     ///
     /// # Errors
-    /// Never, unless this code is wrong.
+    /// Only on a defect of this code.
     pub fn settle(self) -> Result<(TableDoc, Bytes)> {
         self.settle_within(&[], &[])
     }
 
-    /// As [`TableDoc::settle`], with other bytes before and after the document in the same buffer.
+    /// Like [`TableDoc::settle`], with other bytes before and after the document in the same
+    /// buffer.
     ///
     /// # Errors
     /// Those of [`TableDoc::settle`].
@@ -118,7 +119,7 @@ impl TableDoc {
         Ok((self, written))
     }
 
-    /// Bytes that the allocator has set aside for it, but for the text that its parts lie in.
+    /// Returns the bytes reserved by the allocator, without the text that its parts lie in.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let forms = self.layout.slots.iter().filter(|slot| slot.has_form()).count();
@@ -139,7 +140,7 @@ impl TableDoc {
             + forms * memory::of_block(size_of::<MemberForm>())
     }
 
-    /// Gives back what its lists have room for beyond what is in them: a document lives long.
+    /// Releases the spare capacity of its lists: a document lives long.
     pub(super) fn shrink(&mut self) {
         self.schemas.shrink_to_fit();
         self.specs.shrink_to_fit();
@@ -155,7 +156,7 @@ impl TableDoc {
         self.layout.slots.shrink_to_fit();
     }
 
-    /// About as many bytes as it takes; seldom fewer.
+    /// Returns the approximate size of the written document, in bytes; seldom too small.
     #[must_use]
     pub fn size_hint(&self) -> usize {
         let parts = [&self.schemas, &self.specs, &self.sort_orders].into_iter().flatten();
@@ -223,7 +224,7 @@ impl TableDoc {
             }
             DocumentKey::CurrentSnapshotId => match self.current_snapshot_id {
                 Some(id) => put_integer(output.out, id),
-                // Readers of version 3 know that it may be null; older ones want a number.
+                // Readers of version 3 accept null; older ones require a number.
                 None if self.format_version >= FORMAT_VERSION_ROW_IDS => {
                     output.out.extend_from_slice(b"null");
                 }

@@ -1,6 +1,6 @@
-//! Filters as clients write them: the predicates of Iceberg's interface, in both of its forms.
+//! Filters as clients write them: the predicates of Iceberg's REST interface, in both of its forms.
 //!
-//! They are read here, without a schema; `bind` finds the columns.
+//! They are parsed here, without a schema; `bind` resolves the columns.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
@@ -9,10 +9,10 @@ use crate::error::{Result, bad};
 use crate::json::{JsonKind, RawJson};
 use crate::schema::FieldTransform;
 
-/// Predicates of a filter at the most.
+/// Most predicates of a filter.
 pub const PREDICATES_MAX: usize = 2_000;
 
-/// Values of a filter at the most.
+/// Most values of a filter.
 pub const VALUES_MAX: usize = 20_000;
 
 /// Operator of a predicate.
@@ -34,7 +34,7 @@ pub(super) enum PredicateOperator {
     NotIn,
 }
 
-/// Every operation, by its name, and the one that is true where it is not.
+/// Every operator, with its name and its negation.
 const OPS: [(PredicateOperator, &str, PredicateOperator); 14] = [
     (PredicateOperator::IsNull, "is-null", PredicateOperator::NotNull),
     (PredicateOperator::NotNull, "not-null", PredicateOperator::IsNull),
@@ -62,7 +62,7 @@ impl PredicateOperator {
         OPS.iter().find(|(op, ..)| *op == self).map_or("", |(_, name, _)| name)
     }
 
-    /// Returns what is to be asked in place of this for the opposite.
+    /// Returns the negated operator.
     pub(super) fn negated(self) -> PredicateOperator {
         OPS.iter().find(|(op, ..)| *op == self).map_or(self, |(.., negated)| *negated)
     }
@@ -101,7 +101,7 @@ pub(super) enum ColumnReference {
     Id(i32),
 }
 
-/// A column, or what a transform makes of it.
+/// A column, or a transform of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FilterTerm {
     pub(super) reference: ColumnReference,
@@ -116,7 +116,7 @@ pub(super) struct FilterPredicate {
     pub(super) values: Vec<RawJson>,
 }
 
-/// A filter that nobody has looked for the columns of.
+/// A filter whose columns are not resolved yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterExpression(pub(super) ExpressionNode);
 
@@ -130,17 +130,17 @@ pub(super) enum ExpressionNode {
 }
 
 impl FilterExpression {
-    /// Reads a filter.
+    /// Parses a filter.
     ///
     /// # Errors
-    /// `BadRequest` when it is none, asks for what nobody here knows, or goes beyond
-    /// [`PREDICATES_MAX`] or [`VALUES_MAX`].
+    /// `BadRequest` if it is malformed, has an unknown part, or exceeds [`PREDICATES_MAX`] or
+    /// [`VALUES_MAX`].
     pub fn parse(text: &RawJson) -> Result<FilterExpression> {
         let mut reader = ExpressionReader { predicates: PREDICATES_MAX, values: VALUES_MAX };
         Ok(FilterExpression(reader.node(text)?))
     }
 
-    /// The filter that everything fulfils.
+    /// Returns the filter that matches every row.
     #[must_use]
     pub const fn everything() -> FilterExpression {
         FilterExpression(ExpressionNode::Constant(true))
@@ -153,7 +153,7 @@ enum ComparisonSide {
     Value(RawJson),
 }
 
-/// Reads a filter, and counts what is in it. How deep it goes was seen to when its JSON was read.
+/// Parses a filter, and counts its parts. Its depth was limited when its JSON was parsed.
 struct ExpressionReader {
     predicates: usize,
     values: usize,
@@ -250,8 +250,8 @@ impl ExpressionReader {
     }
 }
 
-/// A literal's value, however it is wrapped. Which type it says it has does not matter: it has to
-/// be a value of the column's.
+/// Returns a literal's value, with or without a wrapper. The declared type is ignored: the value
+/// has to fit the column.
 fn literal(text: &RawJson) -> Result<RawJson> {
     let value = match text.kind() {
         JsonKind::Object if kind_of(text).as_deref() == Some("literal") => member(text, "value")?,
@@ -263,7 +263,8 @@ fn literal(text: &RawJson) -> Result<RawJson> {
     }
 }
 
-/// The older form of a column: a name, or a transform of one. What has a type is of the newer form.
+/// Parses the older form of a column: a name, or a transform of one. An object with a type is of
+/// the newer form.
 fn term(text: &RawJson) -> Result<ComparisonSide> {
     match (text.as_str(), kind_of(text).as_deref()) {
         (Some(name), _) => Ok(ComparisonSide::Term(FilterTerm {
@@ -279,7 +280,7 @@ fn term(text: &RawJson) -> Result<ComparisonSide> {
     }
 }
 
-/// The newer form: a reference, a function of one, or a value.
+/// Parses the newer form: a reference, a function of one, or a value.
 fn side(text: &RawJson) -> Result<ComparisonSide> {
     match (text.kind(), kind_of(text).as_deref()) {
         (JsonKind::Object, Some("reference")) => {
@@ -305,7 +306,7 @@ fn side(text: &RawJson) -> Result<ComparisonSide> {
     }
 }
 
-/// A function of a field: one of the transforms, with its width before the field if it has one.
+/// Parses a function of a field: one of the transforms, with its width, if any, before the field.
 fn applied(text: &RawJson) -> Result<FilterTerm> {
     let function = member(text, "function")?;
     let name = function.as_str().ok_or_else(|| bad("`function` is unknown"))?;

@@ -1,4 +1,4 @@
-//! Transforms of values, and what a partition's value says of the values that it was made of.
+//! Transforms of values, and the bounds that a partition value implies for its source values.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#partition-transforms>
@@ -11,7 +11,7 @@ use crate::schema::{ColumnType, FieldTransform};
 /// Seconds of an hour.
 const HOUR: i64 = 3600;
 
-/// The type of what a transform makes of a column; none where nobody knows.
+/// Returns the type of a transform's result; `None` if it is unknown.
 pub(super) fn result_type(transform: &FieldTransform, source: &ColumnType) -> Option<ColumnType> {
     match transform {
         FieldTransform::Identity | FieldTransform::Truncate(_) | FieldTransform::Void => {
@@ -26,7 +26,7 @@ pub(super) fn result_type(transform: &FieldTransform, source: &ColumnType) -> Op
     }
 }
 
-/// The bucket of a value, of so many.
+/// Returns the bucket of a value, out of `count`.
 pub(super) fn bucket_of(value: &PlanValue, count: u32) -> Option<i64> {
     let hash = match value {
         PlanValue::Integer(number) => murmur3(&number.to_le_bytes()),
@@ -34,7 +34,7 @@ pub(super) fn bucket_of(value: &PlanValue, count: u32) -> Option<i64> {
         PlanValue::Bytes(bytes) => murmur3(bytes),
         PlanValue::Decimal(unscaled) => {
             let bytes = unscaled.to_be_bytes();
-            // The fewest bytes that say it, sign and all.
+            // The shortest two's-complement form.
             let is_spare = |pair: &[u8]| match pair {
                 [0, next] => *next < 0x80,
                 [0xff, next] => *next >= 0x80,
@@ -48,7 +48,7 @@ pub(super) fn bucket_of(value: &PlanValue, count: u32) -> Option<i64> {
     Some(i64::from((hash & 0x7fff_ffff) % count.max(1)))
 }
 
-/// MurmurHash3 of 32 bits for x86, with the seed 0: the format's hash.
+/// MurmurHash3 of 32 bits for x86, with the seed 0: the hash that the format specifies.
 pub(super) fn murmur3(bytes: &[u8]) -> u32 {
     let mix =
         |block: u32| block.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
@@ -68,9 +68,9 @@ pub(super) fn murmur3(bytes: &[u8]) -> u32 {
     hash ^ hash >> 16
 }
 
-/// Returns what the values of a column are where those of a partition field are from `lower` to
-/// `upper`. `facts` says of the field whether there are nulls and the like, and keeps that: no
-/// transform but one that drops everything makes null of a value.
+/// Returns the facts about a column whose partition field has values from `lower` to `upper`.
+/// `facts` has the field's nulls and NaNs, which hold for the column as well: no transform but
+/// `void` makes a null of a value.
 pub(super) fn inverse(
     transform: &FieldTransform,
     source: &ColumnType,
@@ -85,7 +85,7 @@ pub(super) fn inverse(
             let upper = upper.cloned().map(UpperBound::Value);
             ValueFacts { lower: lower.cloned(), upper, ..facts }.settled()
         }
-        // Nanoseconds are hashed as microseconds: they are not looked at.
+        // Nanoseconds are hashed as microseconds: no conclusion is drawn.
         (FieldTransform::Bucket(_), _)
             if matches!(source, ColumnType::TimestampNs | ColumnType::TimestampTzNs) =>
         {
@@ -102,8 +102,8 @@ pub(super) fn inverse(
             | FieldTransform::Hour,
             (from, to),
         ) => {
-            // Old writers rounded times before 1970 up, so that what is called 0 or less may be of
-            // the one before.
+            // Old writers rounded times before 1970 up, so that a period of 0 or less may contain
+            // values of the one before.
             let from = from.map(|it| if it <= 0 { it.saturating_sub(1) } else { it });
             let start = |period| start_of(transform, source, period);
             let lower = from.and_then(start).map(PlanValue::Integer);
@@ -120,9 +120,9 @@ fn integer(value: Option<&PlanValue>) -> Option<i64> {
     if let Some(PlanValue::Integer(number)) = value { Some(*number) } else { None }
 }
 
-/// The first value of a column of this type that is in a year, month, day or hour.
+/// Returns the first value of a column of this type in a year, month, day or hour.
 fn start_of(transform: &FieldTransform, source: &ColumnType, period: i64) -> Option<i64> {
-    // Beyond this there are no such dates.
+    // No dates exist beyond this.
     let period = Some(period).filter(|it| it.abs() < 1 << 40)?;
     let seconds = match transform {
         FieldTransform::Year => days_of(period.checked_add(1970)?, 1, 1) * HOUR * 24,
@@ -151,7 +151,7 @@ fn truncated(
         PlanValue::Decimal(number) => {
             Some(UpperBound::Value(PlanValue::Decimal(number.checked_add(i128::from(width) - 1)?)))
         }
-        // What is shorter than the width was not cut.
+        // A text shorter than the width was not truncated.
         PlanValue::Text(text) if text.chars().count() < usize::try_from(width).ok()? => {
             Some(UpperBound::Value(value.clone()))
         }
@@ -164,7 +164,7 @@ fn truncated(
     ValueFacts { lower: lower.cloned(), upper: upper.and_then(above), ..facts }.settled()
 }
 
-/// Returns what a transform makes of a value.
+/// Returns the result of a transform for a value.
 #[cfg(test)]
 pub(super) fn apply(
     transform: &FieldTransform,

@@ -1,4 +1,4 @@
-//! Changes of a view: what a commit requires of it, and what it makes of it.
+//! Changes of a view: the requirements of a commit, and its updates.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
@@ -17,33 +17,33 @@ use crate::schema::{check_schema, same_schema, with_id};
 use crate::update::commit_parts;
 use crate::{CatalogError, ErrorReason, Result};
 
-/// Updates of one commit at the most.
+/// Most updates of one commit.
 pub const VIEW_UPDATES_MAX: usize = 1_000;
-/// Requirements of one commit at the most.
+/// Most requirements of one commit.
 pub const VIEW_REQUIREMENTS_MAX: usize = 100;
-/// Versions that one commit adds at the most, and schemas: each is compared with all there are.
+/// Most versions, and most schemas, that one commit adds: each is compared with all existing ones.
 pub const ADDED_MAX: usize = 100;
-/// Entries of a view's log at the most; the oldest go first. Those of expired versions go with
-/// them.
+/// Most entries of a view's log; the oldest are removed first. Entries of expired versions are
+/// removed with them.
 pub const VERSION_LOG_MAX: usize = 1_000;
-/// Stands for the version, or the schema, that this commit has added last.
+/// Denotes the version, or the schema, that this commit added last.
 pub(super) const LAST_ADDED: i32 = -1;
 
 /// Property with the number of versions of a view that are kept.
 const HISTORY_ENTRIES: &str = "version.history.num-entries";
 /// Default of that number, as in the reference.
 const HISTORY_ENTRIES_DEFAULT: i32 = 10;
-/// Property that lets a view lose the text of a dialect that it had.
+/// Property that allows a view to lose the text of a dialect.
 const DROP_DIALECT: &str = "replace.drop-dialect.allowed";
 
 /// Request to change one view.
 #[derive(Clone, Debug)]
 pub struct ViewCommit {
-    /// Name of the view, where the path does not say it.
+    /// Name of the view, if the path does not contain it.
     pub identifier: Option<TableIdent>,
     /// Requirements that must hold.
     pub requirements: Vec<ViewRequirement>,
-    /// Updates, carried out in this order.
+    /// Updates, applied in this order.
     pub updates: Vec<ViewUpdate>,
 }
 
@@ -78,7 +78,7 @@ pub enum ViewUpdate {
 /// Reads the body of a commit.
 ///
 /// # Errors
-/// `BadRequest` or `IllegalArgument`: it is none, or something in it is not known; or `TooLarge`.
+/// `BadRequest` or `IllegalArgument`: it is malformed, or has an unknown part; or `TooLarge`.
 pub fn parse_view_commit(body: &RawJson) -> Result<ViewCommit> {
     let (identifier, requirements) = commit_parts(body, VIEW_REQUIREMENTS_MAX, requirement)?;
     let list = body.present("updates").ok_or_else(|| bad("`updates` is missing"))?;
@@ -110,7 +110,7 @@ fn update(item: &RawJson) -> Result<ViewUpdate> {
         "upgrade-format-version" => ViewUpdate::UpgradeFormatVersion(number("format-version")?),
         "add-schema" => ViewUpdate::AddSchema(part("schema")?),
         "set-location" => ViewUpdate::SetLocation(text("location")?),
-        // The older names are what clients before 1.0 send.
+        // Clients before 1.0 send the older names.
         "set-properties" => {
             let name = if item.present("updates").is_some() { "updates" } else { "updated" };
             ViewUpdate::SetProperties(super::parse::properties(&part(name)?)?)
@@ -125,7 +125,7 @@ fn update(item: &RawJson) -> Result<ViewUpdate> {
     })
 }
 
-/// Checks what a commit requires of the view as it is.
+/// Checks the requirements of a commit against the present view.
 ///
 /// # Errors
 /// `CommitFailed` with the first requirement that does not hold, in the reference's words.
@@ -142,18 +142,18 @@ pub fn check_view(requirements: &[ViewRequirement], base: &ViewDoc) -> Result<()
     Ok(())
 }
 
-/// Carries out updates, in order. `now_ms` is the time of the commit, in milliseconds since 1970.
-/// `None` if nothing changed by them, so that no new document is to be written.
+/// Applies updates, in order. `now_ms` is the time of the commit, in milliseconds since 1970.
+/// `None` if they change nothing, so that no new document has to be written.
 ///
 /// # Errors
-/// `Validation` or `IllegalArgument` when the view would not be valid any more.
+/// `Validation` or `IllegalArgument` if the view would become invalid.
 pub fn apply_view(base: &ViewDoc, updates: &[ViewUpdate], now_ms: i64) -> Result<Option<ViewDoc>> {
     let mut builder = ViewBuilder::new(base.clone(), now_ms);
     builder.run(updates)?;
     if builder.is_changed { builder.finish(Some(base)).map(Some) } else { Ok(None) }
 }
 
-/// A document that is being changed.
+/// A document in the process of being changed.
 pub(super) struct ViewBuilder {
     doc: ViewDoc,
     now_ms: i64,
@@ -162,9 +162,9 @@ pub(super) struct ViewBuilder {
     last_added_version: Option<i32>,
     added_schemas: usize,
     added_versions: usize,
-    /// Versions that are new.
+    /// Ids of the new versions.
     added: HashSet<i32>,
-    /// Entry for the version that became the current one last.
+    /// Entry for the version that last became the current one.
     log_entry: Option<VersionLogEntry>,
 }
 
@@ -204,7 +204,7 @@ impl ViewBuilder {
     }
 
     fn assign_uuid(&self, uuid: &str) -> Result<()> {
-        // The catalog knows a view by it.
+        // The catalog identifies a view by its UUID.
         let _is_one: Uuid = uuid.parse()?;
         if uuid.eq_ignore_ascii_case(&self.doc.uuid) {
             return Ok(());
@@ -365,8 +365,8 @@ impl ViewBuilder {
     }
 }
 
-/// A view keeps the dialects that it has, unless its properties let it lose some: engines that
-/// speak one of them could not read it any more.
+/// Rejects the loss of a dialect, unless the view's properties allow it: engines of that dialect
+/// could no longer read the view.
 fn check_dialects(base: &ViewDoc, new: &ViewDoc) -> Result<()> {
     let is_allowed = new.properties.get(DROP_DIALECT);
     if is_allowed.is_some_and(|it| it.eq_ignore_ascii_case("true")) {
@@ -391,7 +391,7 @@ fn check_dialects(base: &ViewDoc, new: &ViewDoc) -> Result<()> {
     )))
 }
 
-/// Sets properties, all of them: names that are reserved in tables mean nothing here.
+/// Sets properties without exception: names that are reserved in tables have no meaning in views.
 fn set_properties(properties: &mut TableProperties, updates: &TableProperties) -> bool {
     let own = |(key, value): (Cow<'_, str>, Cow<'_, str>)| (key.into_owned(), value.into_owned());
     let mut entries: Vec<(String, String)> = properties.iter().map(own).collect();
@@ -418,7 +418,7 @@ fn set_properties(properties: &mut TableProperties, updates: &TableProperties) -
     is_changed
 }
 
-/// Above all these ids, and at least `first`.
+/// Returns an id greater than all of these, and at least `first`.
 fn next_id(ids: impl Iterator<Item = i32>, first: i32) -> Result<i32> {
     let Some(last) = ids.max() else { return Ok(first) };
     let next = last.checked_add(1).ok_or_else(|| invalid("the ids are used up"))?;
