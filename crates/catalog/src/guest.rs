@@ -1,11 +1,11 @@
-//! The catalog for guests: whoever comes in by a socket of his own, without a token, and may do
-//! what was said when the socket was opened.
+//! The catalog for guests: clients of a dedicated socket, without a token, with the rights that
+//! were set when the socket was opened.
 //!
-//! Below `/v1/` are Iceberg's own paths and nothing of the management. Every request is one of the
-//! guest's principal, and judged like those of all others. At all other paths, which begin with a
-//! bucket, are the files of the tables that the guest may see, by as much of S3's protocol as
-//! clients need for files ([`files`]): so they need no key, and there is none to be had. What a
-//! client says of who it is, is not looked at.
+//! `/v1/` has Iceberg's own paths and no management. Every request is one of the guest's principal,
+//! and authorized like any other. All other paths begin with a bucket and have the files of the
+//! tables that the guest may see, by the part of S3's protocol that clients need for files
+//! ([`files`]): so guests need no key, and receive none. Credentials that a client sends are
+//! ignored.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -20,7 +20,7 @@ mod local_files;
 mod pieces;
 pub(crate) mod session;
 
-/// Entries of the fuzz target for bodies that are cut in S3's way and for files of a directory.
+/// Entries of the fuzz targets for bodies in S3's chunk format and for files of a directory.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
@@ -29,8 +29,8 @@ pub mod fuzzing {
     use super::local_files::{RequestedRange, file_of};
     use super::pieces::ChunkedDecoder;
 
-    /// Puts a body together that arrives in parts of `cut` bytes. Answers its content, and whether
-    /// that was all; none when the body is malformed.
+    /// Decodes a body that arrives in parts of `cut` bytes. Returns its content, and whether it is
+    /// complete; `None` if it is malformed.
     pub fn body(bytes: &[u8], cut: usize) -> Option<(Vec<u8>, bool)> {
         let (mut pieces, mut all) = (ChunkedDecoder::default(), Vec::new());
         for part in bytes.chunks(cut) {
@@ -42,8 +42,8 @@ pub mod fuzzing {
         Some((all, pieces.is_done()))
     }
 
-    /// Reads the path of a request for a file in a directory, and its range of a file with `length`
-    /// bytes. Answers the location, and the bytes that are sent of it; none when it is refused.
+    /// Parses the path of a request for a file in a directory, and its range of a file with
+    /// `length` bytes. Returns the location, and the range to send; `None` if it is rejected.
     pub fn file(path: &str, range: &str, length: u64) -> Option<(String, u64, u64)> {
         let file = file_of(path).ok()?;
         match RequestedRange::of(range, length) {
@@ -74,40 +74,41 @@ use crate::access::{AccessControl, GuestRights, TemporaryPrincipal};
 use crate::service::{Catalog, CatalogPrincipal};
 use crate::warehouse::Warehouse;
 
-/// Connections of one guest at one time. Clients read several files at once.
+/// Most concurrent connections of one guest. Clients read several files at once.
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// Most namespaces that one guest is let in to.
+/// Most namespaces that one guest has access to.
 pub const NAMESPACES_MAX: usize = 100;
 
-/// Bytes of bodies in memory, of one guest.
+/// Most bytes of bodies in memory, for one guest.
 pub const BODIES_BYTES_MAX: u64 = 64 << 20;
 
-/// Maximum of all guests together, in bytes.
+/// Most bytes of bodies in memory, for all guests together.
 pub const ALL_BODIES_BYTES_MAX: u64 = 256 << 20;
 
-/// Bytes of bodies that each guest has room for, whatever others have in memory.
+/// Bytes of bodies reserved for each guest, independent of other guests.
 pub const OWN_BODIES_BYTES: u64 = 1 << 20;
 
-/// Time that a connection on which nothing happens is kept.
+/// Time after which an idle connection is closed.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// A guest that is to be let in.
+/// A guest to admit.
 #[derive(Clone, Debug)]
 pub struct NewGuest {
     /// Tenant that owns it: its principal is `grant:` and this.
     pub tenant: Arc<str>,
     /// Name of the warehouse.
     pub warehouse: String,
-    /// Namespaces with all that is below them, levels divided by `.`; all when there is none.
+    /// Namespaces, including everything below them, levels divided by `.`; all if the list is
+    /// empty.
     pub namespaces: Vec<String>,
-    /// True if it may change what is there.
+    /// True if it may make changes.
     pub writes: bool,
-    /// Address at which it reaches the server: `http://127.0.0.1:8181`.
+    /// Address at which the guest reaches the server: `http://127.0.0.1:8181`.
     pub address: String,
-    /// Is told what it does.
+    /// Observes its requests.
     pub watch: Arc<dyn SandboxRequestObserver>,
-    /// Lets it do nothing after the server's lease.
+    /// Blocks its effects after the server's lease has ended.
     pub fence: EffectFence,
 }
 
@@ -121,7 +122,7 @@ pub struct SandboxAccessError {
     pub message: String,
 }
 
-/// Lets guests in. Cheap to clone.
+/// Admits guests. Cheap to clone.
 #[derive(Clone)]
 pub struct SandboxAccess(Arc<SandboxAccessShared>);
 
@@ -148,7 +149,7 @@ impl SandboxAccess {
         SandboxAccess(Arc::new(SandboxAccessShared { catalog, access, router, bodies }))
     }
 
-    /// Returns the names of the warehouses that guests could be let in to, in their order.
+    /// Returns the names of the warehouses that guests could have access to, in order.
     #[must_use]
     pub fn warehouses(&self) -> Vec<String> {
         let mut names = self.0.catalog.warehouses().names();
@@ -156,10 +157,10 @@ impl SandboxAccess {
         names
     }
 
-    /// Returns whether a guest could be let in to this.
+    /// Returns whether a guest could have this access.
     ///
     /// # Errors
-    /// What is wrong: a warehouse that there is not, or what can be no namespace.
+    /// The invalid part: a warehouse that does not exist, or an invalid namespace.
     pub fn check(
         &self,
         warehouse: &str,
@@ -191,10 +192,10 @@ impl SandboxAccess {
         Ok((found, idents))
     }
 
-    /// Lets a guest in, until the last copy of what is answered is dropped.
+    /// Admits a guest, until the last copy of the returned listener is dropped.
     ///
     /// # Errors
-    /// As of [`SandboxAccess::check`].
+    /// As in [`SandboxAccess::check`].
     pub fn open(
         &self,
         new: NewGuest,
@@ -228,7 +229,7 @@ pub struct CatalogSandboxListener {
     _admission: TemporaryPrincipal,
     session: Arc<SandboxSession>,
     router: Router,
-    /// Made for the first connection: most guests may have none.
+    /// Created with the first connection: most guests may have none.
     site: OnceLock<ListenerSite>,
 }
 
@@ -241,14 +242,14 @@ impl fmt::Debug for CatalogSandboxListener {
 }
 
 impl CatalogSandboxListener {
-    /// Returns whose requests come in here.
+    /// Returns the principal of the requests.
     #[must_use]
     pub fn who(&self) -> &CatalogPrincipal {
         self.session.who()
     }
 
-    /// Serves one connection to its end. Dropping the future ends it; a change that has begun is
-    /// ended by itself.
+    /// Serves one connection to its end. Dropping the future ends it; a change in progress is
+    /// completed nevertheless.
     pub fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()> {
         Box::pin(async move {
             let made = || {

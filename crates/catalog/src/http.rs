@@ -1,8 +1,8 @@
-//! The catalog by HTTP: parse, call, reply. Below `/catalog` are Iceberg's own paths, as its
-//! specification has them, and `/catalog/management` for clients and grants.
+//! The catalog over HTTP: parse, call, reply. `/catalog` has Iceberg's own paths, as its
+//! specification defines them, and `/catalog/management` those for clients and grants.
 //!
-//! Every answer with a status of 400 or above has Iceberg's envelope, those of the shell too; only
-//! the token operation answers as OAuth 2 has it.
+//! Every response with a status of 400 or above has Iceberg's error envelope, including those of
+//! the shell; only the token operation responds as OAuth 2 specifies.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -79,10 +79,10 @@ use crate::service::{Catalog, CatalogPrincipal, IdempotencyKey, KEY_LIFETIME};
 pub use crate::shell::from_shell;
 pub(crate) use crate::shell::header_value;
 
-/// Divides the levels of a namespace in a path where nothing else was said.
+/// Default separator of a namespace's levels in a path.
 pub const SEPARATOR_DEFAULT: &str = "\u{1f}";
 
-/// Routes whose bodies are bounded by [`BODY_BYTES_MAX`] alone: the shell has to know them.
+/// Routes whose bodies are limited by [`BODY_BYTES_MAX`] alone; the shell needs the list.
 pub const STREAMING: [&str; 4] = [
     "/catalog/v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "/catalog/v1/{prefix}/transactions/commit",
@@ -90,35 +90,35 @@ pub const STREAMING: [&str; 4] = [
     "/catalog/polaris/api/catalog/v1/{prefix}/transactions/commit",
 ];
 
-/// Path behind [`PREFIX`] at which Iceberg's own paths are once more, for tools that expect them
+/// Path behind [`PREFIX`] at which Iceberg's own paths are repeated, for tools that expect them
 /// where Polaris has them.
 const POLARIS: &str = "/polaris/api/catalog";
 
 /// Prefix of Iceberg's own paths.
 const ICEBERG: &str = "/v1/";
 
-/// State that requests share.
+/// State shared by requests.
 pub(crate) struct HttpContext {
     catalog: Catalog,
     access: AccessControl,
-    /// Divides the levels of a namespace in a path, beside the character that always does.
+    /// Additional separator of a namespace's levels in a path, beside the default one.
     separator: Box<str>,
     /// Endpoints that `GET /v1/config` lists, as JSON.
     endpoints: Box<str>,
-    /// Answers that are kept by the keys of their requests, where they are.
+    /// Stored responses by idempotency key, if they are enabled.
     keys: Option<IdempotencyKeys>,
 }
 
-/// Returns how the shell treats what is below [`PREFIX`]: this face finds out itself who makes a
-/// request.
+/// Returns how the shell treats paths below [`PREFIX`]: this interface authenticates requests
+/// itself.
 #[must_use]
 pub fn face() -> CompatFace {
     CompatFace { access: http::FaceAccess::Own, render: Some(render_error), ..CompatFace::NATIVE }
 }
 
-/// Routes below [`PREFIX`], and the handler that answers some of them from memory. `separator`
-/// divides the levels of a namespace in a path, in addition to [`SEPARATOR_DEFAULT`]. `keys` keep
-/// the answers of [`CatalogOperation::keeps_answers`].
+/// Returns the routes below [`PREFIX`], and the handler that serves some of them from memory.
+/// `separator` divides the levels of a namespace in a path, in addition to [`SEPARATOR_DEFAULT`].
+/// `keys` store the responses of [`CatalogOperation::keeps_answers`].
 pub fn routes(
     catalog: Catalog,
     access: AccessControl,
@@ -135,7 +135,7 @@ pub fn routes(
     let mut router = Router::new();
     for operation in operations() {
         let handler = move |State(context): State<Arc<HttpContext>>, request: Request| async move {
-            // Boxed: operations differ much in size, and every connection holds one.
+            // Boxed: the futures of operations differ much in size, and every connection holds one.
             Box::pin(answer(&context, operation, request)).await
         };
         let path = format!("{PREFIX}{}", operation.path);
@@ -145,7 +145,7 @@ pub fn routes(
             router = router.route(&path, on(http::method_filter(operation.method), handler));
         }
     }
-    // `Upload` has bounds of its own.
+    // `Upload` has its own limits.
     let router = router.layer(DefaultBodyLimit::disable()).with_state(Arc::clone(&context));
     (router, context)
 }
@@ -163,12 +163,12 @@ async fn answer(
         CatalogOperation::RevokeToken => {
             (Box::pin(oauth::reply_to_revoke(context, request, &mut who)).await, None)
         }
-        // Before anything of the request is looked at, so that strangers learn nothing.
+        // Done before the request is examined, so that unauthenticated clients learn nothing.
         _ => match context.access.identify(request.headers()).await {
             Ok(known) => {
                 let known = who.insert(known);
                 fair::identify(&known.id);
-                // Followers of changes are told by themselves why they are told no more.
+                // The stream of changes reports the end of a credential itself.
                 if op != CatalogOperation::Changes {
                     let revocation = context.access.revocation(request.headers(), known);
                     CredentialBinding::of(request.extensions()).bind(revocation);
@@ -182,7 +182,7 @@ async fn answer(
     response
 }
 
-/// The answer to a request, and the type of the error that it is.
+/// Returns the response to a request, and the type of its error, if any.
 fn refusable(done: Result<Response>) -> (Response, Option<&'static str>) {
     match done {
         Ok(response) => (response, None),
@@ -219,7 +219,7 @@ async fn perform(
     dispatch(op, &input).await
 }
 
-/// Carries a request out once for its key, to the end, and gives the same answer again.
+/// Carries a request out once for its key, to the end, and repeats the same response.
 async fn perform_once(
     keys: IdempotencyKeys,
     owner: &str,
@@ -240,14 +240,14 @@ async fn perform_once(
         ),
         _ => from_shell(&refused),
     })??;
-    // Also where it is the answer of an earlier request.
+    // Also for the stored response of an earlier request.
     if op.gives_secret() {
         response.extensions_mut().insert(CredentialsMarker);
     }
     Ok(response)
 }
 
-/// The parts of a path that an operation names.
+/// Returns the parameters of a path.
 async fn params(parts: &mut Parts) -> Result<RawPathParams> {
     let params = RawPathParams::from_request_parts(parts, &()).await;
     params.map_err(|_| {
@@ -258,15 +258,15 @@ async fn params(parts: &mut Parts) -> Result<RawPathParams> {
 async fn dispatch(op: CatalogOperation, input: &CatalogRequest<'_>) -> Result<Response> {
     input.seek_warehouse().await?;
     let mut response = carry_out(op, input).await?;
-    // That nothing has changed gives nothing.
+    // A response of "not modified" contains no credentials.
     if input.has_credentials() && response.status().is_success() {
         response.extensions_mut().insert(CredentialsMarker);
     }
     Ok(response)
 }
 
-/// Does what is asked for again and again where it stands. A future is as large as what is largest
-/// in it, and is moved before it is polled: the others have places of their own.
+/// Runs the frequent operations inline. A future is as large as its largest part, and is moved
+/// before it is polled: the others are boxed.
 async fn carry_out(op: CatalogOperation, input: &CatalogRequest<'_>) -> Result<Response> {
     match op {
         CatalogOperation::LoadTable => tables::load(input).await,
@@ -369,7 +369,7 @@ async fn read_body(request: Request) -> Result<Bytes> {
     upload.all(BODY_BYTES_MAX).await.map_err(|error| from_shell(&error))
 }
 
-/// Refuses a body that is not there as it is (RFC 9110 §8.4): bodies have limits as they come.
+/// Rejects an encoded body (RFC 9110 §8.4): limits of bodies apply to the received bytes.
 fn check_encoding(headers: &HeaderMap) -> Result<()> {
     let values = headers.get_all(header::CONTENT_ENCODING).iter();
     let mut codings = values.flat_map(|it| it.to_str().unwrap_or("?").split(','));
@@ -385,7 +385,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<()> {
     }
 }
 
-/// Returns what a client has to know before anything else. The warehouse becomes part of its paths.
+/// Returns the configuration that a client loads first. The warehouse becomes part of its paths.
 fn config(input: &CatalogRequest<'_>) -> Result<Response> {
     let catalog = &input.context.catalog;
     let named = input.query("warehouse")?.filter(|name| !name.is_empty());

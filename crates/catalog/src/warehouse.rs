@@ -1,10 +1,9 @@
-//! A warehouse: the directory or the bucket that the tables of a catalog are in, and what a client
-//! may say of where they are.
+//! A warehouse: the directory or bucket of a catalog's tables, and the locations in it that clients
+//! may choose.
 //!
-//! A location that a client names is taken apart once ([`TableLocation`]), and refused unless it is
-//! below the warehouse's root or below one of the other roots that the configuration allows. What
-//! is below is decided by names alone; that no symbolic link leads elsewhere is seen to when a file
-//! is opened ([`WarehouseFiles`]).
+//! A location from a client is parsed once ([`TableLocation`]), and rejected unless it is below the
+//! warehouse's root or below another root that the configuration allows. This check compares names
+//! alone; symbolic links are handled when a file is opened ([`WarehouseFiles`]).
 
 mod files;
 mod local;
@@ -135,13 +134,13 @@ impl Warehouse {
         Ok(Warehouse { id, name, root, files, status, storage, has_plain_locations })
     }
 
-    /// Returns what may be done with it.
+    /// Returns the status, which limits operations.
     #[must_use]
     pub fn status(&self) -> WarehouseStatus {
         self.status
     }
 
-    /// Returns how clients get at it; none of one in directories.
+    /// Returns the object storage; `None` for a warehouse in directories.
     #[must_use]
     pub fn storage(&self) -> Option<&BucketStorage> {
         self.storage.as_ref()
@@ -153,19 +152,19 @@ impl Warehouse {
         self.has_plain_locations
     }
 
-    /// Names it for as long as it lives.
+    /// Returns the id, which never changes.
     #[must_use]
     pub fn id(&self) -> &Arc<str> {
         &self.id
     }
 
-    /// Returns what it is called.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Returns where it is.
+    /// Returns the root location.
     #[must_use]
     pub fn root(&self) -> &str {
         &self.root
@@ -177,10 +176,10 @@ impl Warehouse {
         &self.files
     }
 
-    /// Refuses a location that is not below one of its roots.
+    /// Rejects a location that is not below one of its roots.
     ///
     /// # Errors
-    /// `BadRequest` when it is no location, `Forbidden` when it is elsewhere.
+    /// `BadRequest` if it is no location, `Forbidden` if it is elsewhere.
     pub fn check_location(&self, location: &str) -> Result<()> {
         let place: TableLocation = location.parse()?;
         if self.files.allows(&place) {
@@ -192,9 +191,10 @@ impl Warehouse {
         Err(CatalogError::new(ErrorReason::Forbidden, message))
     }
 
-    /// The directory below `base` that namespaces of these levels have. Other levels have another
-    /// one: where a name cannot be a part of a path as it is, its hash is beside what is left of
-    /// it, and where there are too many of them, the hash of the rest is in its place.
+    /// Returns the directory below `base` for a namespace with these levels. Different levels have
+    /// different directories: if a name cannot be a path segment as it is, its hash is appended to
+    /// the usable rest of it, and if there are too many names, the hash of the remaining ones
+    /// replaces them.
     #[must_use]
     pub fn directory_in(&self, base: &str, levels: &[Box<str>]) -> String {
         let mut below = String::new();
@@ -202,7 +202,7 @@ impl Warehouse {
             let start = below.len();
             below.push('/');
             push_part(&mut below, level);
-            // No name has this character in a path.
+            // No name in a path contains this character.
             if below[start + 1..] != **level {
                 below.push('~');
                 push_hash(&mut below, std::slice::from_ref(level));
@@ -217,8 +217,8 @@ impl Warehouse {
         format!("{}{below}", base.trim_end_matches('/'))
     }
 
-    /// Returns where a new table's data goes in the home of its namespace when nothing else is
-    /// said: no other table has had this location, whatever is renamed, dropped and made again.
+    /// Returns the default location of a new table in the home of its namespace: no other table has
+    /// ever had it, even after renames, drops and recreations.
     #[must_use]
     pub fn location_in(&self, home: &str, name: &str, uuid: Uuid) -> String {
         let mut location = format!("{}/", home.trim_end_matches('/'));
@@ -228,13 +228,14 @@ impl Warehouse {
         location
     }
 
-    /// Returns where a new table goes when others have its own places in the home of its namespace:
-    /// a directory in the root that no other name has.
+    /// Returns the location of a new table if its default locations in the namespace's home are
+    /// taken: a directory in the root that no other name has.
     #[must_use]
     pub fn location_aside(&self, ident: &TableIdent) -> String {
         let mut location = format!("{}/", self.root);
         push_part(&mut location, &ident.name);
-        // No name has this character in a path, and no namespace the hash of so many names.
+        // No name in a path contains this character, and no namespace has the hash of as many
+        // names.
         location.push('~');
         let names = ident.namespace.levels().iter().chain([&ident.name]);
         push_hash(&mut location, &names.cloned().collect::<Vec<_>>());
@@ -242,18 +243,18 @@ impl Warehouse {
     }
 }
 
-/// Appends what no other names have in their place.
+/// Appends a hash that is unique to these names.
 fn push_hash(path: &mut String, names: &[Box<str>]) {
     let mut hash = Sha256::new();
     for name in names {
         hash.update(name.as_bytes());
-        // No name has it.
+        // The separator occurs in no name.
         hash.update([0]);
     }
     path.push_str(&node::hex::encode(&hash.finalize()[..HASH_BYTES]));
 }
 
-/// Appends a name as a part of a path that every file system and every object store takes.
+/// Appends a name as a path segment that every file system and object store accepts.
 fn push_part(path: &mut String, name: &str) {
     let start = path.len();
     for character in name.chars() {

@@ -1,4 +1,4 @@
-//! Interfaces of the services behind grants: what they implement, and what they get.
+//! Interfaces of the services behind grants: the traits that they implement, and their parameters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl FieldError {
         FieldError { field: field.into(), message: message.into() }
     }
 
-    /// Returns the error with its field seen from outside: `rules[0]` and `hosts` make
+    /// Returns the error with its field relative to the parent: `rules[0]` and `hosts` make
     /// `rules[0].hosts`.
     #[must_use]
     pub(crate) fn below(self, place: &str) -> FieldError {
@@ -41,35 +41,35 @@ impl FieldError {
     }
 }
 
-/// Action at a socket, done or tried.
+/// An action on a socket, completed or attempted.
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayEvent<'a> {
     /// Kind.
     pub event: AuditEvent,
     /// Outcome.
     pub outcome: AuditOutcome,
-    /// Request, as [`AuditSink::statements`] wants it.
+    /// Request, in the form of [`AuditSink::statements`].
     pub text: Option<&'a str>,
-    /// Why it failed or was refused.
+    /// Why it failed or was rejected.
     pub error: Option<&'a str>,
     /// Duration.
     pub took: Duration,
-    /// Time before that in a queue.
+    /// Time in a queue before that.
     pub waited: Duration,
-    /// Context of a trace that the request itself has. It comes from the sandbox.
+    /// Trace context of the request itself. It comes from the sandbox and is untrusted.
     pub trace: Option<&'a TraceContext>,
-    /// Status of an answer of HTTP.
+    /// Status of an HTTP response.
     pub status: Option<u16>,
     /// Rows of a statement.
     pub rows: Option<u64>,
-    /// Bytes that went out of the sandbox.
+    /// Bytes sent by the sandbox.
     pub bytes_out: Option<u64>,
-    /// Bytes that came into it.
+    /// Bytes received by the sandbox.
     pub bytes_in: Option<u64>,
 }
 
 impl<'a> GatewayEvent<'a> {
-    /// Creates an action of which nothing else is known.
+    /// Creates an action without further details.
     #[must_use]
     pub fn new(event: AuditEvent, outcome: AuditOutcome) -> GatewayEvent<'a> {
         GatewayEvent {
@@ -88,13 +88,13 @@ impl<'a> GatewayEvent<'a> {
     }
 }
 
-/// Writes down what is done under one grant of one sandbox. It never waits: what there is no room
-/// for is counted as lost.
+/// Records actions under one grant of one sandbox. It never blocks: records that do not fit are
+/// counted as lost.
 pub trait AuditSink: Send + Sync + fmt::Debug {
     /// Returns the form of recorded statements. With `None`, no text needs to be built.
     fn statements(&self) -> AuditStatements;
 
-    /// Returns whether contexts of traces are wanted.
+    /// Returns whether trace contexts are requested.
     fn is_traced(&self) -> bool {
         false
     }
@@ -103,7 +103,7 @@ pub trait AuditSink: Send + Sync + fmt::Debug {
     fn saw(&self, happening: &GatewayEvent<'_>);
 }
 
-/// A database that a sandbox is to reach.
+/// Access of a sandbox to a database.
 #[derive(Clone, Debug)]
 pub struct DatabaseGuest {
     /// Holder of the grant.
@@ -112,20 +112,20 @@ pub struct DatabaseGuest {
     pub engine: TenantEngine,
     /// Grant.
     pub grant: DatabaseGrant,
-    /// Limits, none of them left out; 0 is for no limit.
+    /// Limits, all of them set; 0 means no limit.
     pub limits: DatabaseGrantLimits,
     /// Sink of its audit records.
     pub audit: Arc<dyn AuditSink>,
-    /// Lets nothing go outside after the server's lease.
+    /// Blocks outgoing traffic after the server's lease has ended.
     pub fence: EffectFence,
 }
 
-/// Facts that clients inside need to reach a database.
+/// Data that clients in a sandbox need to reach a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseFacts {
-    /// The database that they ask for.
+    /// Name of the database to request.
     pub database: String,
-    /// The user that they say they are.
+    /// Name of the user to log in as.
     pub user: String,
 }
 
@@ -136,61 +136,62 @@ pub struct KnownDatabase {
     pub engine: TenantEngine,
     /// Name of the bouncer's tenant.
     pub tenant: String,
-    /// Roles that a grant may name, in their order.
+    /// Roles that a grant may name, in order.
     pub roles: Vec<String>,
 }
 
 /// Backend of databases: the bouncer.
 pub trait DatabaseBackends: Send + Sync + fmt::Debug {
-    /// Returns what there is, by name: at most so many databases, and so many roles of each.
+    /// Returns the available databases, by name: at most `databases_max`, with at most `roles_max`
+    /// roles each.
     fn known(&self, databases_max: usize, roles_max: usize) -> Vec<KnownDatabase>;
 
-    /// Returns whether this can be granted, as far as known at present.
+    /// Returns whether this grant is possible, as far as known at present.
     ///
     /// # Errors
-    /// The field of the grant that is wrong: a tenant that is not there, or of another engine.
+    /// The invalid field of the grant: a tenant that does not exist, or has another engine.
     fn check(
         &self,
         engine: TenantEngine,
         grant: &DatabaseGrant,
     ) -> Result<DatabaseFacts, FieldError>;
 
-    /// Opens a way to a database. Dropping the last copy of what it answers takes it back: its
-    /// connections are told in their protocol, and ended.
+    /// Opens access to a database. Dropping the last copy of the result revokes it: its connections
+    /// receive an error in their protocol, and are closed.
     ///
     /// # Errors
-    /// When that has become impossible since it was checked.
+    /// If the grant has become impossible since it was checked.
     fn open(&self, guest: DatabaseGuest) -> Result<Arc<dyn DatabaseDoor>, String>;
 }
 
-/// A place among connections that have not logged in.
+/// A slot among connections that have not logged in.
 #[derive(Debug)]
 pub struct LoginPlace {
     pub(crate) _permits: [OwnedSemaphorePermit; 3],
 }
 
-/// A way to a database for one sandbox.
+/// Access of one sandbox to a database.
 ///
-/// Nothing that a client says at its login is a proof of anything or needs one, because the socket
-/// says who it is: any password is taken, none is asked for. Clients of MySQL say any user name:
+/// The socket identifies the sandbox, so credentials in a login are neither required nor checked:
+/// any password is accepted, none is requested. MySQL clients may send any user name:
 /// `pymysql.connect()` reads no variable but takes the name of the operating system's user.
 pub trait DatabaseDoor: Send + Sync + fmt::Debug {
-    /// Takes a connection that was accepted, which does not block. One that is beyond the guest's
-    /// `limits.connections` is refused in its protocol. `place` is let go of when its login has
-    /// ended, or the connection.
+    /// Takes an accepted connection, without blocking. A connection beyond the guest's
+    /// `limits.connections` is rejected in its protocol. `place` is released at the end of its
+    /// login, or of the connection.
     fn admit(&self, stream: std::net::TcpStream, place: LoginPlace);
 
     /// The sandbox is paused: server connections without an open transaction are released.
     fn rest(&self);
 
-    /// Ends what former owners of the guest's session have running, in bounded time and before the
-    /// first connection of it is taken. What fails is logged.
+    /// Ends running work of former owners of the guest's session, in bounded time and before its
+    /// first connection is accepted. Errors are logged.
     fn end_former(&self) -> Boxed<'static, ()> {
         Box::pin(async {})
     }
 }
 
-/// A warehouse that a sandbox is to reach.
+/// Access of a sandbox to a warehouse.
 #[derive(Clone, Debug)]
 pub struct CatalogGuest {
     /// Holder of the grant.
@@ -199,29 +200,29 @@ pub struct CatalogGuest {
     pub grant: CatalogGrant,
     /// Sink of its audit records.
     pub audit: Arc<dyn AuditSink>,
-    /// Lets nothing go outside after the server's lease.
+    /// Blocks outgoing traffic after the server's lease has ended.
     pub fence: EffectFence,
 }
 
 /// Backend of warehouses: the catalog.
 pub trait CatalogBackends: Send + Sync + fmt::Debug {
-    /// Returns the names of the warehouses that there are, in their order: at most so many.
+    /// Returns the names of the existing warehouses, in order: at most `warehouses_max`.
     fn known(&self, warehouses_max: usize) -> Vec<String>;
 
-    /// Returns whether this can be granted.
+    /// Returns whether this grant is possible.
     ///
     /// # Errors
-    /// The field of the grant that is wrong.
+    /// The invalid field of the grant.
     fn check(&self, grant: &CatalogGrant) -> Result<(), FieldError>;
 
-    /// Opens a way to a warehouse.
+    /// Opens access to a warehouse.
     ///
     /// # Errors
-    /// When that has become impossible since it was checked.
+    /// If the grant has become impossible since it was checked.
     fn open(&self, guest: CatalogGuest) -> Result<Arc<dyn StreamDoor>, String>;
 }
 
-/// A sandbox that is to reach the model.
+/// Access of a sandbox to the model.
 #[derive(Clone, Debug)]
 pub struct ModelGuest {
     /// Holder of the grant.
@@ -234,25 +235,25 @@ pub struct ModelGuest {
 
 /// Backend of the model.
 pub trait ModelBackends: Send + Sync + fmt::Debug {
-    /// Returns whether this can be granted.
+    /// Returns whether this grant is possible.
     ///
     /// # Errors
-    /// The field of the grant that is wrong.
+    /// The invalid field of the grant.
     fn check(&self, grant: &ModelGrant) -> Result<(), FieldError>;
 
-    /// Opens a way to the model.
+    /// Opens access to the model.
     ///
     /// # Errors
-    /// When that has become impossible since it was checked.
+    /// If the grant has become impossible since it was checked.
     fn open(&self, guest: ModelGuest) -> Result<Arc<dyn StreamDoor>, String>;
 }
 
-/// A way for one sandbox that speaks HTTP and is served on the runtime.
+/// HTTP access of one sandbox, served on the runtime.
 pub trait StreamDoor: Send + Sync + fmt::Debug {
-    /// Serves one connection to its end. It is ended by dropping the future, so nothing of it may
-    /// live in tasks of its own.
+    /// Serves one connection to its end. Dropping the future must end it, so no part of it may run
+    /// in tasks of its own.
     fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()>;
 
-    /// Connections at one time; more are refused by the gateway. 0 is for no limit.
+    /// Most concurrent connections; the gateway rejects more. 0 means no limit.
     fn connections_max(&self) -> usize;
 }

@@ -1,4 +1,4 @@
-//! The gateway's interface to services with sandboxes: authorization of grants, and the audit log.
+//! Interface of the gateway to services with sandboxes: authorization of grants, and the audit log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,34 +41,34 @@ use crate::{offered, offers};
 /// Dependencies of the gateway.
 #[derive(Debug)]
 pub struct GatewayParts {
-    /// Settings, with secrets that are no references any more.
+    /// Settings, with resolved secrets.
     pub config: GatewayConfig,
-    /// Store of the audit.
+    /// Store of the audit log.
     pub store: SqlStore,
     /// The bouncer, if there is one.
     pub databases: Option<Arc<dyn DatabaseBackends>>,
     /// The catalog, if there is one.
     pub catalogs: Option<Arc<dyn CatalogBackends>>,
-    /// The way to the model, if there is one.
+    /// The model backend, if there is one.
     pub models: Option<Arc<dyn ModelBackends>>,
-    /// Whom connections outside trust with TLS.
+    /// Trusted roots of outgoing TLS connections.
     pub roots: TlsRoots,
-    /// Resolver of names; the machine's own resolver when there is none.
+    /// Resolver of names; `None` for the machine's own resolver.
     pub resolver: Option<Arc<dyn NameResolver>>,
     /// Records spans of grant uses; `None` without tracing.
     pub tracer: Option<Tracer>,
-    /// Lets nothing go outside after the server's lease.
+    /// Blocks outgoing traffic after the server's lease has ended.
     pub fence: EffectFence,
-    /// Keeps what grants have used; in memory where there is none.
+    /// Stores the usage of grants; in memory if `None`.
     pub amounts: Option<AmountLedger>,
-    /// Turns of the callers of HTTP, which connections of sandboxes take as well.
+    /// Scheduler of HTTP callers, shared by connections of sandboxes.
     pub turns: FairScheduler,
 }
 
-/// Why there is no gateway.
+/// Reasons why the gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayStartError {
-    /// A setting has a value that it cannot have.
+    /// A setting has an invalid value.
     #[error("{0}")]
     Setting(String),
     /// The store cannot be used.
@@ -82,9 +82,9 @@ pub struct GatewayService(Arc<GatewayInner>);
 
 struct GatewayInner {
     shared: Arc<GatewayShared>,
-    /// Keeps what grants have used, where something does.
+    /// Stores the usage of grants, if there is a store for it.
     amounts: Option<AmountLedger>,
-    /// None once it was ended.
+    /// `None` once it has been stopped.
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -107,14 +107,14 @@ impl fmt::Debug for GatewayService {
 pub struct GatewayActivity {
     /// Statements and requests of sandboxes.
     pub requests: u64,
-    /// Requests and connections that were refused.
+    /// Requests and connections that were rejected.
     pub refusals: u64,
-    /// Connections that are served now.
+    /// Open connections.
     pub connections: usize,
 }
 
 impl GatewayService {
-    /// Returns the counters, for the history of the server.
+    /// Returns the counters, for the server's history.
     #[must_use]
     pub fn activity(&self) -> GatewayActivity {
         let shared = &self.0.shared;
@@ -124,10 +124,10 @@ impl GatewayService {
         GatewayActivity { requests, refusals, connections }
     }
 
-    /// Starts the gateway, and what writes behind it.
+    /// Starts the gateway and its background writer.
     ///
     /// # Errors
-    /// When a setting is wrong or the store cannot be brought up to date.
+    /// If a setting is wrong or the store cannot be migrated.
     pub fn start(
         parts: GatewayParts,
         registry: &mut Registry,
@@ -167,11 +167,11 @@ impl GatewayService {
         })
     }
 
-    /// Puts other settings in force, for grants that are opened from now on. Those of connections,
-    /// of the model's budgets and of the audit have to be the same as before.
+    /// Replaces the settings, for grants that are opened from now on. Settings of connections, of
+    /// the model's budgets and of the audit log must be unchanged.
     ///
     /// # Errors
-    /// When a setting is wrong; what held before goes on to hold.
+    /// If a setting is wrong; the previous settings stay in force.
     pub fn replace_config(&self, config: GatewayConfig) -> Result<(), GatewayStartError> {
         offers::check(&config.offers).map_err(GatewayStartError::Setting)?;
         config.check().map_err(GatewayStartError::Setting)?;
@@ -179,12 +179,12 @@ impl GatewayService {
         Ok(())
     }
 
-    /// Writes what waits to be written, and what grants have used, for the end of the server.
+    /// Writes pending audit records and the usage of grants, when the server shuts down.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub async fn close(&self) -> Result<(), SqlStoreError> {
-        // Its turn could come, or go on, when the store is closed already.
+        // Its next write could otherwise run after the store is closed.
         let writer = self.0.writer.lock().take();
         if let Some(writer) = writer {
             writer.abort();
@@ -196,11 +196,11 @@ impl GatewayService {
         self.0.shared.audit.write().await
     }
 
-    /// Returns what was done, oldest first or newest first. Operators see all, others what their
-    /// own tenant's sandboxes did.
+    /// Returns audit records, oldest or newest first. Operators see all, other tokens those of
+    /// their own tenant's sandboxes.
     ///
     /// # Errors
-    /// 403 for whoever asks for others', or lacks a scope; when the store cannot be read.
+    /// 403 for another tenant's records or a missing scope; if the store cannot be read.
     pub async fn audit(
         &self,
         who: &TokenPrincipal,
@@ -224,21 +224,21 @@ impl GatewayService {
         self.0.shared.audit.summary(by, filter).await.map_err(unreadable)
     }
 
-    /// Returns what the holder of a token may give to sandboxes. Nothing of another tenant's
-    /// offers is in it, and no secret's value.
+    /// Returns the grants that the holder of a token may give to sandboxes. The result contains
+    /// nothing of other tenants' offers, and no secret's value.
     ///
     /// # Errors
-    /// 403 without one of the scopes that make sandboxes.
+    /// 403 without a scope for creating sandboxes.
     pub fn offers(&self, who: &TokenPrincipal) -> Result<GrantOfferList, http::HttpError> {
         require_sandboxes(who)?;
         Ok(offered::list(&self.0.shared, who))
     }
 
-    /// Returns whether a sandbox would be given these grants, as a session or execution of this
-    /// token's. Makes nothing.
+    /// Returns whether a sandbox would receive these grants, as a session or execution of this
+    /// token's holder. Creates nothing.
     ///
     /// # Errors
-    /// 403 without one of the scopes that make sandboxes, 400 for too many grants.
+    /// 403 without a scope for creating sandboxes, 400 for too many grants.
     pub fn check(
         &self,
         who: &TokenPrincipal,
@@ -249,7 +249,7 @@ impl GatewayService {
     }
 }
 
-/// Refuses a token that can make neither executions nor sessions.
+/// Rejects a token that can create neither executions nor sessions.
 fn require_sandboxes(who: &TokenPrincipal) -> Result<(), http::HttpError> {
     if who.scopes.has(TokenScope::Executions) {
         return Ok(());
@@ -257,7 +257,7 @@ fn require_sandboxes(who: &TokenPrincipal) -> Result<(), http::HttpError> {
     who.require(TokenScope::Sessions)
 }
 
-/// The filter with what of the audit a caller may see.
+/// Restricts the filter to the records that a caller may see.
 fn allowed(who: &TokenPrincipal, filter: AuditFilter) -> Result<AuditFilter, http::HttpError> {
     require_sandboxes(who)?;
     if who.operator {
@@ -271,11 +271,11 @@ fn allowed(who: &TokenPrincipal, filter: AuditFilter) -> Result<AuditFilter, htt
     Ok(AuditFilter { tenant: Some(own), ..filter })
 }
 
-/// Time after which the store may be asked again.
+/// Time after which a client may retry.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Answers why the audit cannot be read. What waits to be written is written first, so a disk
-/// without room is a reason too.
+/// Returns the error for an unreadable audit log. Pending records are written first, so a full disk
+/// is a possible reason.
 fn unreadable(error: SqlStoreError) -> http::HttpError {
     tracing::error!(error = &error as &dyn std::error::Error, "read the audit");
     let message = match &error {

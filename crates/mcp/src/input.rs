@@ -1,6 +1,6 @@
 //! Questions to the client: a call that needs input ends with its questions, and the client repeats
-//! it with the answers (`InputRequiredResult`). Nothing is kept meanwhile: what a tool has to
-//! remember travels with the client, under a seal.
+//! it with the answers (`InputRequiredResult`). The server stores nothing meanwhile: the state of a
+//! tool travels with the client, under a seal.
 //!
 //! # References
 //! - <https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/mrtr>
@@ -18,7 +18,7 @@ pub const STATE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of a seal: HMAC-SHA256.
 const SEAL_BYTES: usize = 32;
 
-/// Request that a client may be asked to answer.
+/// Kind of a question to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputMethod {
     /// The client's user, by a form.
@@ -47,7 +47,7 @@ impl InputMethod {
     }
 }
 
-/// Questions of a call, and what it has to remember until they are answered.
+/// Questions of a call, and the state that it needs when they are answered.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NeededInput {
     questions: Vec<InputQuestion>,
@@ -62,23 +62,23 @@ struct InputQuestion {
 }
 
 impl NeededInput {
-    /// Adds a question, by the key that its answer will have.
+    /// Adds a question; its answer will have this key.
     #[must_use]
     pub fn ask(mut self, key: &str, method: InputMethod, params: Value) -> NeededInput {
         self.questions.push(InputQuestion { key: key.to_owned(), method, params });
         self
     }
 
-    /// Sets what the call has to remember. The client can read it, but not change it.
+    /// Sets the state of the call. The client can read it, but not change it.
     #[must_use]
     pub fn remember(self, state: &str) -> NeededInput {
         NeededInput { state: Some(state.to_owned()), ..self }
     }
 
-    /// The result, for a client with these capabilities.
+    /// Returns the result, for a client with these capabilities.
     ///
     /// # Errors
-    /// When the client has not declared what a question needs.
+    /// If the client has not declared a capability that a question needs.
     pub(crate) fn into_result(
         self,
         capabilities: &Map<String, Value>,
@@ -111,10 +111,10 @@ impl NeededInput {
     }
 }
 
-/// Answers in a request.
+/// Returns the answers in a request.
 ///
 /// # Errors
-/// When they are no objects.
+/// If they are not objects.
 pub(crate) fn answers(params: &Map<String, Value>) -> Result<Map<String, Value>, McpError> {
     match params.get("inputResponses") {
         None => Ok(Map::new()),
@@ -125,9 +125,9 @@ pub(crate) fn answers(params: &Map<String, Value>) -> Result<Map<String, Value>,
     }
 }
 
-/// Seals states, so that what comes back is what was given out, to the same tenant and for the same
-/// request. The key is the process's: a state of another server, or of before a restart, is
-/// refused, and the client begins anew.
+/// Seals states, so that a returned state is an issued one, for the same tenant and the same
+/// request. The key belongs to the process: a state of another server, or from before a restart, is
+/// rejected, and the client starts again.
 #[derive(Clone, Debug)]
 pub(crate) struct StateSealer(hmac::Key);
 
@@ -141,10 +141,10 @@ impl StateSealer {
         URL_SAFE_NO_PAD.encode([seal.as_ref(), state.as_bytes()].concat())
     }
 
-    /// The state of a request, if it has one.
+    /// Returns the state of a request, if it has one.
     ///
     /// # Errors
-    /// When it is not one that was issued for this.
+    /// If it was not issued for this request.
     pub(crate) fn open(
         &self,
         request: &RpcRequest,
@@ -162,7 +162,7 @@ impl StateSealer {
     }
 }
 
-/// Bytes under a seal: lengths keep the parts apart.
+/// Encodes the sealed bytes: lengths separate the parts.
 fn sealed(request: &RpcRequest, tenant: &str, state: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in [request.method.as_bytes(), request.subject().unwrap_or("").as_bytes()] {

@@ -1,5 +1,5 @@
-//! Offer of a server of the protocol: tools, resources and prompts, behind one trait, and what a
-//! call of one of them knows about its caller.
+//! Offer of an MCP server: tools, resources and prompts, behind one trait, and the context of a
+//! call.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,19 +13,19 @@ use tokio::sync::mpsc;
 use crate::input::NeededInput;
 use crate::message::McpError;
 
-/// Notifications of a call that wait to be sent at most; a tool that sends more waits.
+/// Most pending notifications of a call; a tool that sends more waits.
 pub(crate) const NOTICES_MAX: usize = 64;
 
 /// Outcome of a call.
 pub type McpOutcome = Result<McpReply, McpError>;
 
-/// Tools, resources and prompts of one server. The names of its capabilities decide which methods
-/// there are; lists are the whole list, in the order in which clients see it.
+/// Tools, resources and prompts of one server. Its capabilities determine the supported methods;
+/// lists are complete, in the order in which clients see them.
 pub trait McpOffer: fmt::Debug + Send + Sync {
     /// `Implementation` object: name, title and version.
     fn server_info(&self) -> Value;
 
-    /// Instructions for a model, about all of it together.
+    /// Instructions for a model, about the server as a whole.
     fn instructions(&self) -> &str;
 
     /// `ServerCapabilities` object.
@@ -42,13 +42,13 @@ pub trait McpOffer: fmt::Debug + Send + Sync {
         arguments: Map<String, Value>,
     ) -> Boxed<'a, McpOutcome>;
 
-    /// Arguments of a tool that a header repeats (`x-mcp-header` in its schema), each with the name
-    /// of the header behind `Mcp-Param-`.
+    /// Returns the arguments of a tool that a header repeats (`x-mcp-header` in its schema), each
+    /// with the part of the header's name after `Mcp-Param-`.
     fn header_arguments(&self, _tool: &str) -> &[(&str, &str)] {
         &[]
     }
 
-    /// Answers `tasks/get`, `tasks/update` or `tasks/cancel`, where the extension is offered.
+    /// Handles `tasks/get`, `tasks/update` or `tasks/cancel`, if the extension is offered.
     fn task<'a>(
         &'a self,
         _call: &'a McpCall,
@@ -63,7 +63,7 @@ pub trait McpOffer: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Templates of addresses of all others.
+    /// Templates of the addresses of all other resources.
     fn resource_templates(&self) -> Vec<Value> {
         Vec::new()
     }
@@ -92,19 +92,19 @@ pub trait McpOffer: fmt::Debug + Send + Sync {
     }
 }
 
-/// Result of a call that reached what it names.
+/// Result of a successful call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum McpReply {
     /// The result.
     Complete(Value),
-    /// The client has to answer questions first, and then repeats its request.
+    /// The client has to answer questions first, and then to repeat its request.
     InputRequired(NeededInput),
-    /// A `CreateTaskResult`: the client asks for the result of the task. Only for clients that have
+    /// A `CreateTaskResult`: the client polls the task for its result. Only for clients that have
     /// declared the extension.
     Task(Value),
 }
 
-/// A request to what is offered.
+/// Context of a request to the offer.
 #[derive(Debug)]
 pub struct McpCall {
     /// Caller.
@@ -113,18 +113,18 @@ pub struct McpCall {
     pub headers: HeaderMap,
     /// Address that the request came from.
     pub peer: Option<SocketAddr>,
-    /// Capabilities that the client has declared with this request.
+    /// Capabilities that the client declared with this request.
     pub(crate) capabilities: Map<String, Value>,
-    /// Answers of the client to questions of an earlier round.
+    /// The client's answers to questions of an earlier round.
     pub(crate) inputs: Map<String, Value>,
-    /// State that the earlier round left, its seal verified.
+    /// State of the earlier round, with its seal verified.
     pub(crate) state: Option<String>,
     pub(crate) notices: NoticeSender,
 }
 
 impl McpCall {
     /// Returns whether the client has declared a capability; always false in revisions in which
-    /// that is said once, in the handshake.
+    /// capabilities are declared once, in the handshake.
     #[must_use]
     pub fn has_capability(&self, name: &str) -> bool {
         self.capabilities.contains_key(name)
@@ -137,26 +137,26 @@ impl McpCall {
         extensions.is_some_and(|extensions| extensions.contains_key(name))
     }
 
-    /// Answer of the client to a question of an earlier round.
+    /// Returns the client's answer to a question of an earlier round.
     #[must_use]
     pub fn input(&self, key: &str) -> Option<&Map<String, Value>> {
         self.inputs.get(key)?.as_object()
     }
 
-    /// State that the earlier round left.
+    /// Returns the state of the earlier round.
     #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.state.as_deref()
     }
 
-    /// Tells a client that wants to know how far the call is.
+    /// Reports the progress of the call, if the client has requested that.
     pub async fn report_progress(&self, progress: u64, total: u64) {
         let Some(token) = &self.notices.progress_token else { return };
         let params = json!({ "progressToken": token, "progress": progress, "total": total });
         self.notices.send("notifications/progress", params).await;
     }
 
-    /// Sends a line of a log to a client that wants them.
+    /// Sends a log message, if the client has requested them.
     pub async fn log(&self, level: &str, data: Value) {
         if self.notices.wants_log {
             let params = json!({ "level": level, "data": data });
@@ -165,10 +165,10 @@ impl McpCall {
     }
 }
 
-/// Way of a call to its client while it runs.
+/// Sender of a running call's notifications to its client.
 #[derive(Clone, Debug)]
 pub(crate) struct NoticeSender {
-    /// None where the client takes no stream.
+    /// `None` if the client accepts no stream.
     pub(crate) sender: Option<mpsc::Sender<Value>>,
     /// Token by which the client names the progress of the call.
     pub(crate) progress_token: Option<Value>,
@@ -179,7 +179,7 @@ impl NoticeSender {
     async fn send(&self, method: &str, params: Value) {
         if let Some(sender) = &self.sender {
             let notice = json!({ "jsonrpc": "2.0", "method": method, "params": params });
-            // A client that has gone reads nothing.
+            // A disconnected client reads nothing.
             let _gone = sender.send(notice).await;
         }
     }

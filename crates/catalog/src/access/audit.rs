@@ -1,8 +1,8 @@
-//! The audit log: every change that was asked for and every refusal, with what became of it.
+//! The audit log: every requested change and every rejection, with its outcome.
 //!
-//! Lines wait in memory, up to a number, and are written in batches beside the requests: what is
-//! written down never keeps a request waiting, and what does not fit is counted. There is no secret
-//! in a line: nothing of a body, a header or a query.
+//! Lines are buffered in memory, up to a number, and written in batches in the background: logging
+//! never delays a request, and lines that do not fit are counted. A line contains no secrets:
+//! nothing of a body, a header or a query.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX};
 use crate::principal::CatalogPrincipal;
 
-/// Most lines that wait to be written.
+/// Most buffered lines.
 pub const WAITING_MAX: usize = 10_000;
 
-/// Lines of one second about strangers, at most: whoever reaches the port could fill the rest.
+/// Most lines per second about unauthenticated clients, which could otherwise fill the buffer.
 pub const STRANGERS_PER_SECOND_MAX: u32 = 20;
 
 /// Interval at which lines are written.
 pub const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Lines of one transaction.
+/// Most lines of one transaction.
 pub(super) const BATCH: usize = 500;
 
 /// Longest path in a line, in characters.
@@ -36,7 +36,7 @@ const PATH_CHARS_MAX: usize = 500;
 /// Limits of the audit log.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogAuditLimits {
-    /// Time that a line is kept; nothing is written for zero.
+    /// Time for which a line is kept; zero disables the log.
     pub age: Duration,
     /// Most lines.
     pub lines_max: u64,
@@ -51,9 +51,9 @@ impl Default for CatalogAuditLimits {
 /// Origin and target of a request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestOrigin {
-    /// The name that the server gave to the request.
+    /// Id that the server assigned to the request.
     pub request: Option<Arc<str>>,
-    /// The other end of its connection.
+    /// Remote address of its connection.
     pub address: Option<SocketAddr>,
     /// Path of the request, without a query.
     pub path: String,

@@ -1,7 +1,7 @@
-//! Policies: what part of a table a principal may read, though he may read the table. They are told
-//! to clients that load it, who keep to them, and to the planning of scans.
+//! Policies: the part of a table that a principal may read if it has the right to read the table.
+//! Clients that load the table receive them and apply them, as does scan planning.
 //!
-//! Several policies for one principal restrict him by all of them. A token for one role lifts none.
+//! Several policies for one principal all apply. A token limited to one role lifts none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::warehouse::Warehouse;
 /// Most policies.
 pub const POLICIES_MAX: usize = 10_000;
 
-/// Most columns that a policy has a projection for.
+/// Most columns with a projection in one policy.
 pub const PROJECTIONS_MAX: usize = 500;
 
-/// Bytes that all policies of a table may take together: all of them may have to be told at once.
+/// Most bytes of all policies of a table together: they may have to be sent in one response.
 pub const TABLE_POLICIES_BYTES_MAX: usize = 32 << 10;
 
 /// Longest name of a policy, in bytes.
 const NAME_BYTES_MAX: usize = 100;
 
-/// In place of a principal: everybody but operators.
+/// Principal that matches everyone but operators.
 const EVERYBODY: &str = "*";
 
 /// A policy, as it is asked for.
@@ -172,7 +172,7 @@ impl TableRestrictions {
             });
         }
         for ColumnProjection { field_id, action } in &body.column_projections {
-            // What an older server does not know shows nothing.
+            // An action that is unknown to this version hides the value.
             let action = MaskAction::of(action).unwrap_or(MaskAction::ReplaceWithNull);
             let projection = self.projections.entry(*field_id).or_insert(action);
             *projection = projection.stricter(action);
@@ -181,7 +181,7 @@ impl TableRestrictions {
 }
 
 impl NewPolicy {
-    /// Returns what it says, for a table with this schema.
+    /// Binds the policy to a table with this schema.
     fn bind(&self, schema: &RawJson) -> Result<PolicyBody> {
         let refuse = |message: String| Err(CatalogError::new(ErrorReason::BadRequest, message));
         if self.row_filter.is_none() && self.column_projections.is_empty() {
@@ -212,12 +212,12 @@ impl NewPolicy {
     }
 }
 
-/// All policies, by the id of the warehouse and the table.
+/// All policies, by warehouse id and table.
 #[derive(Debug, Default)]
 pub(super) struct PolicyIndex(HashMap<Box<str>, HashMap<TableIdent, Vec<PolicyRecord>>>);
 
 impl PolicyIndex {
-    /// Creates the table of the policies in the store, each with the id of its warehouse.
+    /// Creates the index of the policies in the store, each with the id of its warehouse.
     pub(super) fn new(all: Vec<(Box<str>, PolicyRecord)>) -> PolicyIndex {
         let mut policies = PolicyIndex::default();
         for (warehouse, policy) in all {
@@ -251,7 +251,7 @@ impl PolicyIndex {
 }
 
 impl ReadScope {
-    /// Returns what all of these policies leave of a table to who may read it, or may not.
+    /// Combines policies into the restrictions of a table.
     fn of<'a>(
         policies: impl Iterator<Item = (&'a str, &'a PolicyBody)>,
         is_reader: bool,
@@ -289,7 +289,7 @@ fn check_name(name: &str) -> Result<()> {
 pub struct PolicyRegistry<'a>(pub(super) &'a AccessControl);
 
 impl PolicyRegistry<'_> {
-    /// Refuses whoever may not say what others may read in a warehouse.
+    /// Rejects a caller that may not set policies in a warehouse.
     ///
     /// # Errors
     /// `Forbidden` without the right to grant on the warehouse.
@@ -297,11 +297,11 @@ impl PolicyRegistry<'_> {
         self.0.may_grant(who, warehouse, RightTarget::Warehouse, RightSet::NONE)
     }
 
-    /// Makes a policy, or another one in its place. `schema` is that of the table.
+    /// Creates or replaces a policy. `schema` is that of the table.
     ///
     /// # Errors
-    /// `Forbidden` of [`PolicyRegistry::may_restrict`]; `BadRequest` that names the field;
-    /// `NotFound` when there is no such role or client; `NoSuchTable`.
+    /// `Forbidden` of [`PolicyRegistry::may_restrict`]; `BadRequest`, which names the field;
+    /// `NotFound` if the role or client does not exist; `NoSuchTable`.
     pub async fn put_policy(
         self,
         who: &CatalogPrincipal,
@@ -328,14 +328,14 @@ impl PolicyRegistry<'_> {
         Ok(policy)
     }
 
-    /// Returns what a principal may read of a table now, and what it could with a policy. Nothing
-    /// is saved. `schema` is that of the table.
+    /// Returns what a principal may read of a table now, and with a policy. Nothing is saved.
+    /// `schema` is that of the table.
     ///
-    /// Of a principal of an identity provider, groups are known by its tokens only: ask for the
-    /// group.
+    /// The groups of an identity provider's principal are known only from its tokens: preview the
+    /// group instead.
     ///
     /// # Errors
-    /// Those of [`PolicyRegistry::put_policy`], but for the limits of all policies together.
+    /// Those of [`PolicyRegistry::put_policy`], except for the limits of all policies together.
     pub fn preview_policy(
         self,
         who: &CatalogPrincipal,
@@ -392,7 +392,7 @@ impl PolicyRegistry<'_> {
         self.0.changed().await
     }
 
-    /// The policies of a warehouse, by name.
+    /// Returns the policies of a warehouse, by name.
     ///
     /// # Errors
     /// `Forbidden` of [`PolicyRegistry::may_restrict`].
@@ -406,7 +406,7 @@ impl PolicyRegistry<'_> {
         Ok(all)
     }
 
-    /// Returns what somebody may read of a table; none when it is all of it.
+    /// Returns the restrictions of a principal on a table; `None` if it may read all of it.
     pub(super) fn restrictions_of(
         self,
         who: &CatalogPrincipal,

@@ -1,5 +1,5 @@
-//! A request of a guest: what it named, how much of it passed, how it ended. It is told when the
-//! last part of it is gone.
+//! A request of a guest: its target, the bytes transferred, its outcome. It is reported when the
+//! last part of it has been sent.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,31 +18,31 @@ use hyper::body::{Frame, SizeHint};
 use node::clock;
 use parking_lot::Mutex;
 
-/// Bytes of what a request named that are told.
+/// Most reported bytes of a request's target.
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// Record of what a guest did.
+/// Record of a guest's request.
 #[derive(Clone, Copy, Debug)]
 pub struct SandboxRequestRecord<'a> {
-    /// The method and what it named.
+    /// The method and the target.
     pub text: &'a str,
-    /// The status of the answer; 0 when there was none.
+    /// The status of the response; 0 if there was none.
     pub status: u16,
     /// Outcome.
     pub outcome: AuditOutcome,
-    /// Why it failed or was refused.
+    /// Why it failed or was rejected.
     pub error: Option<&'a str>,
-    /// Time that it took, to the last byte of the answer.
+    /// Duration, to the last byte of the response.
     pub took: Duration,
-    /// Bytes that the guest sent.
+    /// Bytes sent by the guest.
     pub bytes_out: u64,
-    /// Bytes that it got.
+    /// Bytes received by the guest.
     pub bytes_in: u64,
 }
 
-/// Is told what a guest does. It never waits.
+/// Observes the requests of a guest. Must not block.
 pub trait SandboxRequestObserver: Send + Sync + fmt::Debug {
-    /// Takes the record of a request. Copies what it keeps.
+    /// Receives the record of a request. Copies the fields that it stores.
     fn observe(&self, seen: &SandboxRequestRecord<'_>);
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct SandboxExchange {
     text: String,
     watch: Arc<dyn SandboxRequestObserver>,
     started: Instant,
-    /// When something of it moved last, in milliseconds since it was started.
+    /// Time of the last progress, in milliseconds since the request started.
     moved_ms: AtomicU64,
     bytes_out: AtomicU64,
     bytes_in: AtomicU64,
@@ -60,7 +60,7 @@ pub(crate) struct SandboxExchange {
     error: Mutex<Option<String>>,
 }
 
-/// A method and what it names, as that is told.
+/// Returns a method and its target for the record.
 pub(crate) fn request_name(method: &Method, uri: &Uri) -> String {
     let mut text = format!("{method} {}", uri.path());
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
@@ -87,30 +87,30 @@ impl SandboxExchange {
         self.moved_ms.store(u64::try_from(passed).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Returns how long nothing of it has moved.
+    /// Returns the time without progress.
     pub(super) fn rested(&self) -> Duration {
         let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
         clock::now().saturating_duration_since(self.started).saturating_sub(moved)
     }
 
-    /// Counts bytes that the guest has sent.
+    /// Counts bytes sent by the guest.
     pub(crate) fn sent(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.bytes_out.fetch_add(bytes, Ordering::Relaxed);
         self.moved();
     }
 
-    /// Says why it fails or is refused. What is said first is the cause.
+    /// Records why the request failed or was rejected. The first reason is kept as the cause.
     pub(crate) fn note(&self, why: &str) {
         self.error.lock().get_or_insert_with(|| why.to_owned());
     }
 
-    /// Returns whether it was said already why.
+    /// Returns whether a reason was already recorded.
     pub(super) fn is_noted(&self) -> bool {
         self.error.lock().is_some()
     }
 
-    /// The answer, whose bytes are counted.
+    /// Returns the response with a body whose bytes are counted.
     pub(crate) fn answered(
         self: &Arc<SandboxExchange>,
         method: &Method,
@@ -135,7 +135,7 @@ impl Drop for SandboxExchange {
         let outcome = match status {
             0 | 500.. => AuditOutcome::Failed,
             400 | 401 | 403 | 405 | 406 | 411 | 413 | 429 => AuditOutcome::Refused,
-            // That there is no such thing is an answer as good as any other.
+            // That an object does not exist is a regular result.
             404 => AuditOutcome::Done,
             400.. => AuditOutcome::Failed,
             _ => AuditOutcome::Done,
@@ -158,11 +158,11 @@ impl Drop for SandboxExchange {
     }
 }
 
-/// A body on its way to the guest.
+/// A response body to the guest.
 struct CountedBody {
     inner: Body,
     exchange: Arc<SandboxExchange>,
-    /// Bytes that are still to come, where that is known; 0 at the end of all others.
+    /// Remaining bytes, if they are known; otherwise 0 at the end.
     left: Option<u64>,
 }
 

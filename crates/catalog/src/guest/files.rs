@@ -198,16 +198,16 @@ fn is_cut(headers: &HeaderMap) -> bool {
     hash.is_some_and(|it| it.starts_with("STREAMING-"))
 }
 
-/// A number in a header.
+/// Returns a number in a header.
 fn number(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// A file on its way to the store: as long as was said, and in one piece.
+/// A file to upload: it has exactly the announced length.
 struct FileUpload {
     inner: Body,
     pieces: Option<ChunkedDecoder>,
-    /// Bytes that came and were not parsed yet.
+    /// Received bytes that are not parsed yet.
     input: Bytes,
     left: u64,
     exchange: Arc<SandboxExchange>,
@@ -297,8 +297,8 @@ impl HttpBody for FileUpload {
     }
 }
 
-/// Returns what the store has answered, as far as it is passed on. `is_made`: an object was put
-/// together from its parts.
+/// Returns the parts of the store's response that are passed on. `is_made`: an object was assembled
+/// from its parts.
 async fn passed(
     parts: &Parts,
     exchange: &Arc<SandboxExchange>,
@@ -338,7 +338,7 @@ async fn passed(
     Ok(response)
 }
 
-/// Reads an answer that is short.
+/// Reads a short response.
 async fn short(answer: &mut node::client::ClientResponse, bytes_max: usize) -> Result<String> {
     let mut bytes = Vec::new();
     let broken = |error| CatalogError::caused(ErrorReason::ServiceUnavailable, BROKEN_OFF, error);
@@ -351,8 +351,8 @@ async fn short(answer: &mut node::client::ClientResponse, bytes_max: usize) -> R
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// That an object was copied or put together. Services begin their answer before they know whether
-/// they can, so that an error may come with a status of success.
+/// Returns the result of a copy or of assembling an object. Services begin their response before
+/// the outcome is known, so an error may follow a status of success.
 async fn completed_object(
     mut answer: node::client::ClientResponse,
     is_copy: bool,
@@ -379,7 +379,7 @@ async fn completed_object(
     Ok(xml(StatusCode::OK, &text))
 }
 
-/// Returns what the store has refused, in words of this server: its own may tell of the key.
+/// Returns a rejection by the store, in the words of this server: the original may reveal the key.
 async fn failed(
     parts: &Parts,
     exchange: &Arc<SandboxExchange>,
@@ -402,12 +402,12 @@ async fn failed(
     Ok(xml_error(status, code, "the object store says so"))
 }
 
-/// Letters and digits of a text, and what tags of objects have.
+/// Returns the ASCII letters, digits and hyphens of a text.
 fn plain(text: &str) -> String {
     text.chars().filter(|it| it.is_ascii_alphanumeric() || *it == '-').take(100).collect()
 }
 
-/// That something is refused here.
+/// Returns the response for a rejection by this server.
 fn refusal(error: &CatalogError) -> Response {
     let (status, code) = match error.kind {
         ErrorReason::BadRequest => (StatusCode::BAD_REQUEST, "InvalidRequest"),

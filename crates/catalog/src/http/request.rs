@@ -208,7 +208,7 @@ pub(super) fn key_of(parts: &Parts, body: &Bytes) -> Result<Option<IdempotencyKe
     })?;
     let mut hash = Sha256::new();
     let target = parts.uri.path_and_query().map_or("", |it| it.as_str());
-    // The separators occur in none of the parts.
+    // A line feed occurs neither in the method nor in the target.
     for piece in [parts.method.as_str().as_bytes(), target.as_bytes(), body] {
         hash.update(piece);
         hash.update(b"\n");

@@ -1,6 +1,6 @@
-//! Places of files of tables and views: each one that a document has named since it was made.
-//! Snapshots and old metadata stay where they were written when a location changes, so a place is a
-//! relation's until that is forgotten.
+//! Locations of files of tables and views: each one that a document has named since the relation
+//! was created. Snapshots and old metadata stay in place when a location changes, so a location
+//! belongs to a relation until the relation is forgotten.
 
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
@@ -12,39 +12,42 @@ use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::warehouse::TableLocation;
 
-/// Slashes of a place before its first part: `file:///a`, and `s3://bucket` is one already.
+/// Slashes of a location before its first segment: `file:///a`; in `s3://bucket` the bucket is a
+/// segment.
 const SLASHES_OF_ROOT: usize = 2;
 
-/// Directories that an object is in, at most.
+/// Most directories that contain an object.
 const DIRECTORIES_MAX: usize = 100;
 
-/// Tables that are looked at for one object: those that have a place in common share it by an
-/// operator's word.
+/// Most tables that are considered for one object: tables share a location only if an operator
+/// chose so.
 const TABLES_MAX: usize = 8;
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
-/// Locations of relations, and what is near them, in the store.
+/// Locations of relations, and queries for overlapping ones, in the store.
 #[derive(Clone, Debug)]
 pub(crate) struct LocationStore(pub(super) CatalogDatabase);
 
-/// State that a new relation has to fit, as of one moment.
+/// State that a new relation has to fit, at one point in time.
 #[derive(Clone, Debug)]
 pub(crate) struct NewRelationSite {
-    /// Location that it is to have.
+    /// Location of the new relation.
     pub(crate) location: String,
-    /// Relation that has its name.
+    /// Existing relation of its name.
     pub(crate) found: Option<MetadataPointer>,
-    /// True if files of another relation are at the location or in it, or it is in such a place.
+    /// True if another relation has files at or below the location, or the location is below
+    /// another relation's.
     pub(crate) is_shared: bool,
 }
 
 impl LocationStore {
-    /// Reads what a new relation has to fit. `locate` gives it a location, by its namespace and all
-    /// that this is in, the innermost first. Nothing when there is no such namespace.
+    /// Reads the state that a new relation has to fit. `locate` chooses its location from its
+    /// namespace and the namespace's ancestors, innermost first. `None` if the namespace does not
+    /// exist.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn site_of_new(
         &self,
         warehouse: &str,
@@ -65,10 +68,10 @@ impl LocationStore {
         read.await
     }
 
-    /// Returns whether a place is one that a relation has or had files in, or in such a one.
+    /// Returns whether a location is at or below one where a relation has or had files.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn is_place_of(&self, place: &str, relation: &str) -> Result<bool> {
         let mut parameters = vec![SqlValue::from(relation)];
         let within = within(&mut parameters, &place_of(place));
@@ -82,11 +85,12 @@ impl LocationStore {
         read.await
     }
 
-    /// Tables of a warehouse that have or had files in a directory that an object is in, the
-    /// innermost directory first. None when the object is in too many directories to be anybody's.
+    /// Returns the tables of a warehouse that have or had files in a directory that contains an
+    /// object, innermost directory first. Empty if the object is in too many directories to belong
+    /// to a table.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn tables_around(
         &self,
         warehouse: &str,
@@ -115,23 +119,23 @@ impl LocationStore {
         found.into_iter().map(ident).collect()
     }
 
-    /// Returns whether a relation, but for the one with the id `except`, has or had files in the
-    /// directory `base`, or `base` is in such a place, in any warehouse. What was dropped and can
-    /// come back counts as well.
+    /// Returns whether a relation other than `except` has or had files in the directory `base`, or
+    /// `base` is below such a location, in any warehouse. Dropped relations that can be restored
+    /// count as well.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn is_shared(&self, base: &str, except: &str) -> Result<bool> {
         let (base, except) = (place_of(base), except.to_owned());
         let read = self.0.read("catalog.is_shared", move |it| shared(it, &base, &except));
         read.await
     }
 
-    /// Returns whether a directory is one that a relation has or had files in, or in such a one, in
-    /// any warehouse.
+    /// Returns whether a directory is at or below one where a relation has or had files, in any
+    /// warehouse.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn is_within_another(&self, base: &str) -> Result<bool> {
         let base = place_of(base);
         let read = self.0.read("catalog.is_within", move |it| is_within(it, &base, ""));
@@ -139,7 +143,7 @@ impl LocationStore {
     }
 }
 
-/// Adds a place and all that it is in to the parameters of a statement. Answers their numbers.
+/// Adds a location and all its ancestors to the parameters of a statement. Returns their numbers.
 fn within(parameters: &mut Vec<SqlValue>, place: &str) -> String {
     let mut numbers = String::new();
     let above = place.match_indices('/').skip(SLASHES_OF_ROOT).map(|(at, _)| &place[..at]);
@@ -151,7 +155,7 @@ fn within(parameters: &mut Vec<SqlValue>, place: &str) -> String {
     numbers
 }
 
-/// Returns whether a place, as [`place_of`] writes it, is another relation's or in such a one.
+/// Returns whether a location in the form of [`place_of`] is at or below another relation's.
 fn is_within(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bool> {
     let mut parameters = vec![SqlValue::from(except)];
     let within = within(&mut parameters, place);
@@ -161,14 +165,14 @@ fn is_within(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored
     Ok(it.query_one(&sql, &parameters)?.is_some())
 }
 
-/// Returns what [`LocationStore::is_shared`] answers, of a place as [`place_of`] writes it.
+/// Returns the result of [`LocationStore::is_shared`], for a location in the form of [`place_of`].
 fn shared(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bool> {
     if is_within(it, place, except)? {
         return Ok(true);
     }
-    // What is below begins with the place and `/`, and comes before the byte after that one. Places
-    // are bytes in the store: a database may have another order of texts. It is read in order, or
-    // PostgreSQL would rather read all places for one that there seldom is.
+    // Locations below begin with the location and `/`, and sort before the byte after `/`. The
+    // column holds bytes, because a database may sort texts differently. The query is ordered,
+    // because PostgreSQL would otherwise scan all locations for a rare match.
     let sql = "SELECT relation FROM catalog_places \
         WHERE place > $2 AND place < $3 AND relation <> $1 ORDER BY place LIMIT 1";
     let [first, end] = ['/', '0'].map(|it| format!("{place}{it}").into_bytes());
@@ -176,8 +180,8 @@ fn shared(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bo
     Ok(it.query_one(sql, &parameters)?.is_some())
 }
 
-/// Refuses a place where files of another relation than `own` are, to who is no operator. In the
-/// transaction that gives the place away: of two who want one at the same time one gets it.
+/// Rejects a location with files of a relation other than `own`, except for operators. Runs in the
+/// transaction that assigns the location, so that of two concurrent requests only one succeeds.
 pub(super) fn require_apart(
     it: &mut dyn StoreTransaction,
     context: &ChangeContext,
@@ -190,7 +194,7 @@ pub(super) fn require_apart(
     }
 }
 
-/// That others have files at a location.
+/// Returns the error for a location that other relations use.
 pub(crate) fn not_apart(location: &str) -> CatalogError {
     let excerpt: String = location.chars().take(200).collect();
     let message = format!(
@@ -200,16 +204,16 @@ pub(crate) fn not_apart(location: &str) -> CatalogError {
     CatalogError::new(ErrorReason::Forbidden, message)
 }
 
-/// The one text that stands for a location, so that two of them can be compared.
+/// Returns the canonical text of a location, for comparisons.
 pub(crate) fn place_of(location: &str) -> String {
     match location.parse::<TableLocation>() {
         Ok(place) => place.to_string(),
-        // None that a new document may have. It is compared with itself alone.
+        // No new document may have it. It equals only itself.
         Err(_) => location.to_owned(),
     }
 }
 
-/// Notes places of a relation. Those that it has had stay.
+/// Records locations of a relation. Earlier ones are kept.
 pub(super) fn keep<'a>(
     it: &mut dyn StoreTransaction,
     relation: &str,
@@ -222,7 +226,7 @@ pub(super) fn keep<'a>(
     Ok(())
 }
 
-/// Gives places of a relation that goes to the one that takes its place.
+/// Moves the locations of a removed relation to the one that replaces it.
 pub(super) fn pass_on(it: &mut dyn StoreTransaction, from: &str, to: &str) -> Stored<()> {
     let sql = "INSERT INTO catalog_places (relation, place) \
         SELECT CAST($2 AS TEXT), place FROM catalog_places WHERE relation = $1 \
@@ -231,7 +235,7 @@ pub(super) fn pass_on(it: &mut dyn StoreTransaction, from: &str, to: &str) -> St
     forget(it, from)
 }
 
-/// Forgets the places of a relation that is forgotten.
+/// Removes the locations of a forgotten relation.
 pub(super) fn forget(it: &mut dyn StoreTransaction, relation: &str) -> Stored<()> {
     it.execute("DELETE FROM catalog_places WHERE relation = $1", &[relation.into()]).map(drop)
 }

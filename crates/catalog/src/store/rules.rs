@@ -1,5 +1,5 @@
-//! Rules of a warehouse, a namespace or a relation beside its own properties: protection, and the
-//! time for which what is dropped in it can come back.
+//! Rules of a warehouse, a namespace or a relation beside its own properties: protection, and
+//! retention of dropped objects.
 
 use iceberg::ident::NamespaceIdent;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
@@ -12,14 +12,14 @@ use crate::error::Result;
 pub enum RuleSubject<'a> {
     /// A warehouse.
     Warehouse,
-    /// A namespace, but not what is in it.
+    /// A namespace, but not its content.
     Namespace(&'a NamespaceIdent),
-    /// The table or view with this id, whatever it is called.
+    /// The table or view with this id, whatever its present name.
     Relation(&'a str),
 }
 
 impl RuleSubject<'_> {
-    /// No two have the same: a namespace's has a letter that an id's has not.
+    /// Keys are unique: a namespace's key has a character that ids lack.
     fn key(self) -> String {
         match self {
             RuleSubject::Warehouse => String::new(),
@@ -73,7 +73,7 @@ fn forget(it: &mut dyn StoreTransaction, warehouse: &str, object: &str) -> Store
     it.execute(sql, &[warehouse.into(), object.into()]).map(drop)
 }
 
-/// Forgets what was said of a namespace that is gone.
+/// Removes the rules of a dropped namespace.
 pub(super) fn forget_namespace(
     it: &mut dyn StoreTransaction,
     warehouse: &str,
@@ -87,10 +87,10 @@ pub(super) fn forget_namespace(
 pub(crate) struct RuleStore(pub(super) CatalogDatabase);
 
 impl RuleStore {
-    /// Returns whether something was protected.
+    /// Returns whether an object is protected.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn is_protected(
         &self,
         warehouse: &str,
@@ -101,10 +101,10 @@ impl RuleStore {
         Ok(read.await?.is_protected)
     }
 
-    /// Protects something, or lifts its protection.
+    /// Protects an object, or lifts its protection.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn protect(
         &self,
         warehouse: &str,
@@ -119,21 +119,21 @@ impl RuleStore {
         written.await
     }
 
-    /// For how long what is dropped in a warehouse can come back, in seconds; none when nothing was
-    /// said.
+    /// Returns the retention of objects dropped in a warehouse, in seconds; `None` if it is not
+    /// set.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn retention(&self, warehouse: &str) -> Result<Option<u64>> {
         let (warehouse, key) = (warehouse.to_owned(), RuleSubject::Warehouse.key());
         let read = self.0.read("catalog.rule", move |it| find(it, &warehouse, &key));
         Ok(read.await?.undrop_s)
     }
 
-    /// Says for how long what is dropped in a warehouse can come back, or that nothing is said.
+    /// Sets the retention of objects dropped in a warehouse, or removes the setting.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn set_retention(&self, warehouse: &str, seconds: Option<u64>) -> Result<()> {
         let (warehouse, key) = (warehouse.to_owned(), RuleSubject::Warehouse.key());
         let written = self.0.transact_idempotent("catalog.set_retention", move |it| {

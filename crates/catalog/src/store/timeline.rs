@@ -1,10 +1,11 @@
-//! The log as one row of numbers that everybody sees alike, and the tables that look back in time.
+//! The log as one sequence of numbers that all readers see alike, and the tables for looking back
+//! in time.
 //!
-//! SQLite has one writer, so the number that a line gets when it is written is the order in which
-//! lines are committed. PostgreSQL gives numbers out before a commit: a line with a smaller number
-//! may come to light after one with a greater. So there a line is numbered only once it can be
-//! seen, by whoever reads the log next: a number that was shown once has nothing new before it,
-//! however late a commit comes, and there are no gaps.
+//! SQLite has one writer, so the number assigned to a line when it is written is in the order of
+//! commits. PostgreSQL assigns sequence numbers before a commit: a line with a smaller number may
+//! become visible after one with a greater number. So there a line is numbered only once it is
+//! visible, by the next reader of the log: no new line appears before a number that was returned
+//! once, however late a commit is, and there are no gaps.
 
 use node::store::{MigrationStep, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 
@@ -15,7 +16,7 @@ use crate::error::{CatalogError, ErrorReason, Result, database_failure};
 /// Name of the service that owns the tables.
 pub(super) const SERVICE: &str = "catalog_timeline";
 
-/// Migrations of the tables to their newest version; only ever added to.
+/// Migrations of the tables; append only.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE catalog_dropped (
@@ -68,7 +69,7 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
             CREATE INDEX catalog_log_name ON catalog_log (warehouse, namespace, name, pos);
             CREATE INDEX catalog_log_relation ON catalog_log (relation, pos)",
     },
-    // Lines that are gone already were written before now.
+    // Lines that were already removed were written before now.
     MigrationStep::Each {
         sqlite: "ALTER TABLE catalog_log_bounds ADD COLUMN oldest_ms BIGINT NOT NULL DEFAULT 0;
             UPDATE catalog_log_bounds SET oldest_ms = CAST(strftime('%s', 'now') AS INTEGER) * 1000
@@ -88,8 +89,8 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
         INSERT INTO catalog_places (relation, place) SELECT id, base FROM catalog_dropped",
     ),
     MigrationStep::Same("CREATE INDEX catalog_places_place ON catalog_places (place)"),
-    // As bytes: what is in a place is found by its order, and PostgreSQL may have one for texts
-    // that knows nothing of `/`.
+    // As bytes: locations are found by their order, and PostgreSQL's collation for texts may ignore
+    // `/`.
     MigrationStep::ContractEach {
         sqlite: "CREATE TABLE catalog_places_new (
                 relation TEXT NOT NULL,
@@ -120,7 +121,7 @@ pub(super) const STEP: i64 = 1000;
 /// First and last entry of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimelineBounds {
-    /// The number before the oldest line that is there: everything after it can be read.
+    /// The number before the oldest existing line: everything after it can be read.
     pub oldest: i64,
     /// The number of the newest line.
     pub newest: i64,

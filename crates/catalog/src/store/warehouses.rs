@@ -1,4 +1,4 @@
-//! Warehouses: what each is called, where it is, and how many things it has.
+//! Warehouses: names, locations, and numbers of objects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +20,18 @@ pub const WAREHOUSES_MAX: usize = 1000;
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
-/// A warehouse at rest.
+/// A stored warehouse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarehouseRow {
-    /// Names it for as long as it lives.
+    /// Id, which never changes.
     pub id: String,
     /// Name of the warehouse.
     pub name: String,
-    /// The location that everything in it is below, unless it says otherwise.
+    /// Default location of everything in it.
     pub root: String,
-    /// When it was made.
+    /// Time of creation.
     pub created_ms: u64,
-    /// Stored description; nothing of one that the configuration describes.
+    /// Stored description; `None` for a warehouse that the configuration describes.
     pub storage: Option<StorageRow>,
 }
 
@@ -47,10 +47,10 @@ pub struct WarehouseCounts {
 }
 
 impl WarehouseRow {
-    /// The places that are its own.
+    /// Returns its own locations.
     ///
     /// # Errors
-    /// `BadRequest` when one is no place.
+    /// `BadRequest` if one is invalid.
     pub fn places(&self) -> Result<Vec<TableLocation>> {
         let others = self.storage.iter().flat_map(|it| &it.locations);
         let all = std::iter::once(&self.root).chain(others);
@@ -58,7 +58,7 @@ impl WarehouseRow {
     }
 }
 
-/// All of them, in the order of their names.
+/// Reads all warehouses, in the order of their names.
 pub(super) fn read(
     it: &mut dyn StoreTransaction,
 ) -> std::result::Result<Vec<WarehouseRow>, SqlStoreError> {
@@ -82,11 +82,11 @@ pub(super) fn read(
     rows.collect()
 }
 
-/// Returns where the files of each warehouse are: its name, and its locations as they are written
-/// down, without the parameters of buckets.
+/// Returns the locations of each warehouse's files: its name, and its locations as they are stored,
+/// without the parameters of buckets.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// If the store cannot be read.
 pub fn warehouse_locations(
     it: &mut dyn StoreTransaction,
 ) -> std::result::Result<Vec<(String, Vec<String>)>, SqlStoreError> {
@@ -110,20 +110,20 @@ pub(crate) struct WarehouseStore {
 }
 
 impl WarehouseStore {
-    /// All warehouses.
+    /// Returns all warehouses.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn list(&self) -> Result<Vec<WarehouseRow>> {
         self.database.read("catalog.warehouses", |it| read(it)).await
     }
 
-    /// The warehouse of this name, which is made when there is none. One that the configuration has
-    /// made has this root from now on; its tables are where they are. One that was made while
-    /// serving is as it is.
+    /// Ensures that a warehouse of this name exists. A warehouse that the configuration created
+    /// gets this root; its tables stay at their locations. One that was created by a request is
+    /// unchanged.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn ensure_warehouse(&self, name: &str, root: &str, now_ms: u64) -> Result<()> {
         let id = self.ids.next("wh_");
         let (name, root) = (name.to_owned(), root.to_owned());
@@ -142,27 +142,27 @@ impl WarehouseStore {
         written.await
     }
 
-    /// Counts changes of warehouses, as of at most `age_max` ago.
+    /// Returns the number of changes of warehouses, as of at most `age_max` ago.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn warehouses_version(&self, age_max: Duration) -> Result<u64> {
         let missing = || CatalogError::internal("a row of the catalog's own is not there");
         self.database.counter(VERSION, age_max).await?.ok_or_else(missing)
     }
 
-    /// An id for a warehouse that is to be made.
+    /// Returns an id for a new warehouse.
     #[must_use]
     pub(crate) fn new_warehouse_id(&self) -> String {
         self.ids.next("wh_")
     }
 
-    /// Keeps a new warehouse. `taken` are places that are nobody else's, beside those of the
-    /// warehouses that there are.
+    /// Stores a new warehouse. `taken` are reserved locations, in addition to those of the existing
+    /// warehouses.
     ///
     /// # Errors
-    /// `AlreadyExists` when one has its name, or is in its place; `BadRequest` when there are too
-    /// many.
+    /// `AlreadyExists` if another warehouse has its name, or overlaps its locations; `BadRequest`
+    /// if there are too many.
     pub(crate) async fn insert_warehouse(
         &self,
         row: WarehouseRow,
@@ -187,11 +187,10 @@ impl WarehouseStore {
         written.await
     }
 
-    /// Says something else of a warehouse, unless somebody has since `expected_ms`, and of its
-    /// properties.
+    /// Changes a warehouse and its properties, unless it was changed since `expected_ms`.
     ///
     /// # Errors
-    /// `NoSuchWarehouse`; `CommitFailed` when somebody was faster; as of
+    /// `NoSuchWarehouse`; `CommitFailed` after a concurrent change; those of
     /// [`WarehouseStore::insert_warehouse`].
     pub(crate) async fn update_warehouse(
         &self,
@@ -225,10 +224,10 @@ impl WarehouseStore {
         written.await
     }
 
-    /// Takes away a warehouse that has nothing in it.
+    /// Removes an empty warehouse.
     ///
     /// # Errors
-    /// `NoSuchWarehouse`; `NamespaceNotEmpty` when there is something in it.
+    /// `NoSuchWarehouse`; `NamespaceNotEmpty` if it is not empty.
     pub(crate) async fn delete_warehouse(&self, id: &str, name: &str) -> Result<()> {
         let (row_id, name) = (id.to_owned(), name.to_owned());
         let written = self.database.transact("catalog.delete_warehouse", move |it| {
@@ -253,10 +252,10 @@ impl WarehouseStore {
         written.await
     }
 
-    /// Returns how much is in a warehouse.
+    /// Returns the number of objects in a warehouse.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn warehouse_counts(&self, id: &str) -> Result<WarehouseCounts> {
         let id = [SqlValue::from(id)];
         let read = self.database.read("catalog.warehouse_counts", move |it| {
@@ -278,7 +277,7 @@ impl WarehouseStore {
     }
 }
 
-/// Refuses a warehouse whose name or place another one has.
+/// Rejects a warehouse if another has its name or overlaps its locations.
 fn require_room(
     it: &mut dyn StoreTransaction,
     row: &WarehouseRow,
@@ -300,7 +299,7 @@ fn require_room(
         );
     }
     for other in &others {
-        // One that cannot be read is in nobody's way: nothing is in it.
+        // An unreadable warehouse cannot conflict: it has no content.
         let theirs = other.places().unwrap_or_default();
         if overlap(&own, &theirs) {
             let message = format!("the warehouse `{}` has a part of this place", other.name);

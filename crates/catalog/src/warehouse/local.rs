@@ -1,7 +1,8 @@
-//! Files below a directory that programs we do not trust may write to as well.
+//! Files below a directory that untrusted programs may write to as well.
 //!
 //! A path is walked part by part from the root, each opened without following a symbolic link, so
-//! that no link leads out, whenever it is made. The root itself is the owner's word, links and all.
+//! that no link leads outside, whenever it is created. The root itself is trusted, including its
+//! links.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -18,7 +19,7 @@ use super::files::{FlushMode, LocalFileVersion};
 /// Deepest tree that is removed.
 const DEPTH_MAX: usize = 64;
 
-/// Number of times that a directory is made again that others remove at the same time.
+/// Most attempts to create a directory that other processes remove concurrently.
 const RACES_MAX: u32 = 16;
 
 fn walking() -> OFlags {
@@ -30,7 +31,7 @@ fn root(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// A part that is a link is as if it was not a directory: `ENOTDIR` and `ELOOP` say both.
+/// A link in the path is treated as no directory: the kernel reports `ENOTDIR` or `ELOOP`.
 fn refused(error: Errno) -> io::Error {
     match error {
         Errno::LOOP | Errno::MLINK => io::ErrorKind::InvalidInput.into(),
@@ -38,9 +39,9 @@ fn refused(error: Errno) -> io::Error {
     }
 }
 
-/// Opens a directory below the root by one call, without following a symbolic link. None when it
-/// cannot: it is missing, there is a link, or the kernel does not know the call; who walks part by
-/// part finds out.
+/// Opens a directory below the root by one call, without following a symbolic link. `None` if that
+/// fails: the directory is missing, there is a link, or the kernel lacks the call; the walk part by
+/// part finds the reason.
 fn jump(root: &OwnedFd, parts: &[Box<str>]) -> Option<OwnedFd> {
     if parts.is_empty() {
         return None;
@@ -49,7 +50,7 @@ fn jump(root: &OwnedFd, parts: &[Box<str>]) -> Option<OwnedFd> {
     rustix::fs::openat2(root, parts.join("/"), walking(), Mode::empty(), resolve).ok()
 }
 
-/// Opens the directory that the last part is in.
+/// Opens the directory that contains the last part.
 fn parent<'a>(path: &Path, parts: &'a [Box<str>]) -> io::Result<(OwnedFd, &'a str)> {
     let (name, above) = parts.split_last().ok_or(io::ErrorKind::InvalidInput)?;
     let mut directory = root(path)?;
@@ -62,7 +63,7 @@ fn parent<'a>(path: &Path, parts: &'a [Box<str>]) -> io::Result<(OwnedFd, &'a st
     Ok((directory, name))
 }
 
-/// Opens a directory in a directory. A link there is told from what is simply not there.
+/// Opens a directory in a directory. Distinguishes a link from a missing entry.
 fn step(directory: &OwnedFd, part: &str) -> io::Result<OwnedFd> {
     match rustix::fs::openat(directory, part, walking(), Mode::empty()) {
         Err(Errno::NOTDIR) if is_link(directory, part) => Err(io::ErrorKind::InvalidInput.into()),
@@ -75,7 +76,7 @@ fn is_link(directory: &OwnedFd, part: &str) -> bool {
     found.is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Symlink)
 }
 
-/// Opens the directory that the last part is in, and makes those that are missing.
+/// Opens the directory that contains the last part, and creates missing ones.
 fn make_parent<'a>(path: &Path, parts: &'a [Box<str>]) -> io::Result<(OwnedFd, &'a str)> {
     let (name, above) = parts.split_last().ok_or(io::ErrorKind::InvalidInput)?;
     let mut directory = match root(path) {
@@ -109,7 +110,7 @@ fn make_parent<'a>(path: &Path, parts: &'a [Box<str>]) -> io::Result<(OwnedFd, &
 /// Opens a regular file to read it.
 fn open(path: &Path, parts: &[Box<str>]) -> io::Result<(File, Metadata)> {
     let (directory, name) = parent(path, parts)?;
-    // Without waiting: it may be a pipe that nobody writes to.
+    // Non-blocking: it may be a pipe without a writer.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&directory, name, flags, Mode::empty()).map_err(refused)?;
     let file = File::from(file);
@@ -120,7 +121,7 @@ fn open(path: &Path, parts: &[Box<str>]) -> io::Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
-/// Bytes of a file from an offset on, at most `bytes_max`, and which content of it they are of.
+/// Reads bytes of a file from an offset on, at most `bytes_max`, with the range that they are of.
 pub(super) fn read_part(
     path: &Path,
     parts: &[Box<str>],
@@ -142,11 +143,11 @@ pub(super) fn read_part(
     Ok((version, part))
 }
 
-/// The content of a file of at most `bytes_max`.
+/// Reads a file of at most `bytes_max`.
 pub(super) fn read(path: &Path, parts: &[Box<str>], bytes_max: u64) -> io::Result<Vec<u8>> {
     let (file, _) = open(path, parts)?;
     let mut content = Vec::new();
-    // It may be growing while it is read.
+    // The file may grow while it is read.
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut content)?;
     if u64::try_from(content.len()).is_ok_and(|length| length > bytes_max) {
         return Err(io::ErrorKind::FileTooLarge.into());
@@ -154,7 +155,7 @@ pub(super) fn read(path: &Path, parts: &[Box<str>], bytes_max: u64) -> io::Resul
     Ok(content)
 }
 
-/// Writes a file and gives it its name when it is whole, where no file may be yet.
+/// Writes a file that must not exist yet, and names it once it is complete.
 pub(super) fn write_new(
     path: &Path,
     parts: &[Box<str>],
@@ -174,20 +175,21 @@ pub(super) fn write_new(
 /// Result of [`write_unnamed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnnamedOutcome {
-    /// The file is there.
+    /// The file has its name.
     Named,
-    /// No file was made: the file system has none without a name, or `/proc` is missing.
+    /// No file was created: the file system has no unnamed files, or `/proc` is missing.
     Unsupported,
 }
 
-/// Writes a file that has no name until it is whole
-/// (<https://man7.org/linux/man-pages/man2/open.2.html>, `O_TMPFILE`): one entry of the directory
-/// is written where a file beside takes three, and a crash leaves nothing.
+/// Writes a file that has no name until it is complete
+/// (<https://man7.org/linux/man-pages/man2/open.2.html>, `O_TMPFILE`): it takes one directory
+/// update, a temporary file takes three, and a crash leaves nothing behind.
 fn write_unnamed(directory: &OwnedFd, name: &str, content: &[u8]) -> io::Result<UnnamedOutcome> {
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o666);
     let file = match rustix::fs::openat(directory, ".", flags, mode) {
-        // What file systems without it say, and kernels that take it for a directory to be opened.
+        // Errors of file systems without it, and of kernels that take the call for opening a
+        // directory.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
             return Ok(UnnamedOutcome::Unsupported);
         }
@@ -203,7 +205,7 @@ fn write_unnamed(directory: &OwnedFd, name: &str, content: &[u8]) -> io::Result<
     }
 }
 
-/// Writes a file beside its place and moves it there.
+/// Writes a temporary file in the same directory and renames it.
 fn write_beside(
     directory: &OwnedFd,
     name: &str,
@@ -218,12 +220,12 @@ fn write_beside(
     let written =
         fill(File::from(file), content, flush).and_then(|()| settle(directory, &beside, name));
     if written.is_err() {
-        // What failed is told; a file that stays beside is never read.
+        // The first error is reported; a leftover temporary file is never read.
         let _ = rustix::fs::unlinkat(directory, &*beside, AtFlags::empty());
     }
     written?;
     if flush == FlushMode::Yes {
-        // A path cannot be flushed, only a directory that is open for reading.
+        // A path descriptor cannot be flushed, only a directory opened for reading.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let readable = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
         rustix::fs::fsync(&readable)?;
@@ -239,12 +241,12 @@ fn fill(mut file: File, content: &[u8], flush: FlushMode) -> io::Result<()> {
     }
 }
 
-/// Gives a file its name, which nothing has yet.
+/// Gives a file its name, which must not exist yet.
 fn settle(directory: &OwnedFd, beside: &str, name: &str) -> io::Result<()> {
     let flags = RenameFlags::NOREPLACE;
     match rustix::fs::renameat_with(directory, beside, directory, name, flags) {
-        // The file system does not know how to rename without replacing. Names are random, so that
-        // nothing comes between looking and renaming.
+        // The file system cannot rename without replacing. Names are random, so no other process
+        // takes the name between the check and the rename.
         Err(Errno::INVAL | Errno::NOSYS) => {
             let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
             match found {
@@ -257,7 +259,7 @@ fn settle(directory: &OwnedFd, beside: &str, name: &str) -> io::Result<()> {
     }
 }
 
-/// Removes a file; that there is none is as good.
+/// Removes a file; succeeds if it does not exist.
 pub(super) fn delete(path: &Path, parts: &[Box<str>]) -> io::Result<()> {
     let removed = parent(path, parts).and_then(|(directory, name)| {
         Ok(rustix::fs::unlinkat(&directory, name, AtFlags::empty())?)
@@ -265,7 +267,7 @@ pub(super) fn delete(path: &Path, parts: &[Box<str>]) -> io::Result<()> {
     present(removed)
 }
 
-/// Names of what is in a directory and is no directory; none when there is more than `most`.
+/// Returns the names of entries that are no directories; `None` if there are more than `most`.
 pub(super) fn list(
     path: &Path,
     parts: &[Box<str>],
@@ -282,7 +284,7 @@ pub(super) fn list(
     let mut names = Vec::new();
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
-        // A name that is no text is none that this program has given.
+        // This program creates no names that are not UTF-8.
         let Ok(name) = entry.file_name().to_str() else { continue };
         if entry.file_type() == FileType::Directory {
             continue;
@@ -295,7 +297,7 @@ pub(super) fn list(
     Ok(Some(names))
 }
 
-/// Returns whether nothing is in a directory, or there is none.
+/// Returns whether a directory is empty or does not exist.
 pub(super) fn is_empty(path: &Path, parts: &[Box<str>]) -> io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = parent(path, parts).and_then(|(directory, name)| {
@@ -305,7 +307,7 @@ pub(super) fn is_empty(path: &Path, parts: &[Box<str>]) -> io::Result<bool> {
         Err(error) => {
             return match error.kind() {
                 io::ErrorKind::NotFound => Ok(true),
-                // A file, a link, or what is hidden from this server.
+                // A file, a link, or an entry that this server may not see.
                 io::ErrorKind::NotADirectory
                 | io::ErrorKind::InvalidInput
                 | io::ErrorKind::PermissionDenied => Ok(false),
@@ -322,7 +324,7 @@ pub(super) fn is_empty(path: &Path, parts: &[Box<str>]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Removes a directory with all that is in it, or a file.
+/// Removes a directory with everything in it, or a file.
 pub(super) fn delete_tree(path: &Path, parts: &[Box<str>]) -> io::Result<()> {
     let removed =
         parent(path, parts).and_then(|(directory, name)| remove(&directory, name, DEPTH_MAX));
@@ -337,7 +339,7 @@ fn present(removed: io::Result<()>) -> io::Result<()> {
 }
 
 fn remove(directory: &OwnedFd, name: &str, depth: usize) -> io::Result<()> {
-    // A file, or a link, whatever it leads to.
+    // A file, or a link, whose target is irrelevant.
     match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) => {}
         done => return Ok(done?),
@@ -371,7 +373,7 @@ mod tests {
             std::fs::create_dir(scratch.path().join("a")).unwrap();
             jump(&directory, &parts[..1]).unwrap()
         };
-        // A file system that has no unnamed files takes the other way.
+        // File systems without unnamed files use the other path.
         let by_name = |name: &str, content: &[u8]| match write_unnamed(&inner, name, content)? {
             UnnamedOutcome::Named => Ok(()),
             UnnamedOutcome::Unsupported => write_beside(&inner, name, content, FlushMode::No),

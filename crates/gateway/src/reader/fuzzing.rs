@@ -1,5 +1,5 @@
-//! Entries of the fuzz targets: all bytes that a database, or a program in a sandbox, may send to
-//! a reader. A connection is a stream whose other end says everything at once.
+//! Entries of the fuzz targets: any bytes that a database, or a program in a sandbox, may send to a
+//! reader. A connection is a stream whose peer has sent everything at once.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -12,13 +12,13 @@ use super::pg::PgClient;
 use super::room::ResultRoom;
 use super::{ResultTable, SqlFailure, lake_query};
 
-/// Rows that are asked for.
+/// Number of requested rows.
 const ROWS: u32 = 3;
 
-/// A server that has sent these bytes, and takes whatever is sent to it.
+/// A server that has sent these bytes, and accepts any input.
 type SaidServer<'a> = Join<&'a [u8], Sink>;
 
-/// Reads what a server of PostgreSQL sends: its login and the answers to a statement.
+/// Reads the messages of a PostgreSQL server: its login and the responses to a statement.
 pub fn postgres(bytes: &[u8]) -> String {
     told(async {
         let server: SaidServer<'_> = join(bytes, sink());
@@ -27,8 +27,8 @@ pub fn postgres(bytes: &[u8]) -> String {
     })
 }
 
-/// Reads what a server of MySQL sends: its login, and the answers to a statement of this many
-/// parameters. With some of them it is prepared, and its rows are binary.
+/// Reads the messages of a MySQL server: its login, and the responses to a statement with this many
+/// parameters. With parameters the statement is prepared, and its rows are binary.
 pub fn mysql(bytes: &[u8], parameters: usize) -> String {
     told(async {
         let server: SaidServer<'_> = join(bytes, sink());
@@ -38,16 +38,16 @@ pub fn mysql(bytes: &[u8], parameters: usize) -> String {
     })
 }
 
-/// Reads what the program of a statement over a warehouse writes, in parts of `cut` bytes.
+/// Reads the output of the program that runs a statement over a warehouse, in parts of `cut` bytes.
 pub fn lake_answer(bytes: &[u8], cut: usize) -> String {
     lake_query::fuzzing::answer(bytes, ROWS, cut)
 }
 
-/// Runs a client whose server has sent everything, and checks what it keeps.
+/// Runs a client whose server has sent everything, and checks its result.
 fn told(client: impl Future<Output = Result<ResultTable, SqlFailure>>) -> String {
     let mut client = pin!(client);
     let mut context = Context::from_waker(Waker::noop());
-    // Nothing to wait for is left: a client that waits has hung.
+    // No input is pending: a client that waits hangs.
     let Poll::Ready(result) = client.as_mut().poll(&mut context) else {
         panic!("the client waits for what will never come");
     };

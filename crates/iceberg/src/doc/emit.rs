@@ -257,9 +257,9 @@ impl TableDoc {
         }
     }
 
-    /// Returns whether a member that came as `raw` says now what it said then, so that it is
-    /// written as it came. The elements of lists and maps are written one by one, so that they
-    /// never do, unless they are null.
+    /// Returns whether a member read as `raw` still has that value, so that it is written in its
+    /// original form. The elements of lists and maps are written one by one, so the result for
+    /// these is false unless they are null.
     fn still_says(&self, key: DocumentKey, raw: &RawJson) -> bool {
         let is = |number: i64| raw.as_i64() == Some(number);
         match key {
@@ -279,7 +279,7 @@ impl TableDoc {
                 Some(id) => is(id),
                 None => raw.is_null() || is(-1),
             },
-            // Before version 3 it has no meaning, and stays what it is.
+            // Before version 3 it has no meaning, and is kept unchanged.
             DocumentKey::NextRowId => self.next_row_id.is_none_or(is),
             DocumentKey::Schemas => raw.is_null() && self.schemas.is_empty(),
             DocumentKey::PartitionSpecs => raw.is_null() && self.specs.is_empty(),

@@ -1,7 +1,7 @@
-//! Avro's object container files, as manifests are: a schema, then blocks of records.
+//! Avro's object container files, the format of manifests: a schema, then blocks of records.
 //!
-//! The bytes are somebody else's. Every length is compared with what is left, every block with
-//! what it may become when it is unpacked, and values with the bytes that they are made of.
+//! The input is untrusted. Every length is compared with the remaining bytes, every block with its
+//! allowed decompressed size, and the number of values with the bytes that they come from.
 //!
 //! # References
 //! - <https://avro.apache.org/docs/1.11.1/specification/>
@@ -14,31 +14,32 @@ use self::schema::{AvroType, NodeId};
 use self::unpack::{AvroCodec, BlockUnpacker};
 use crate::json::RawJson;
 
-/// Bytes of all blocks of a file together, unpacked.
+/// Most bytes of all blocks of a file together, decompressed.
 pub(super) const UNPACKED_BYTES_MAX: usize = 128 << 20;
 
-/// Values of one record, those within values included: six pairs for each of 100,000 columns.
+/// Most values of one record, including nested ones: six pairs for each of 100,000 columns.
 const VALUES_MAX: usize = 2_000_000;
 
-/// Values of a file for each byte of its blocks: one of a union are two, and records take none.
+/// Most values of a file for each byte of its blocks: a union's value counts as two, and records
+/// take no bytes.
 const VALUES_OF_BYTE_MAX: usize = 4;
 
-/// Values of a file beside those.
+/// Values of a file that are allowed in addition.
 const VALUES_FREE: usize = 1_000;
 
-/// Items of a list that take no bytes: no format has a use for them.
+/// Most items of a list that take no bytes: no format has a use for them.
 const EMPTY_ITEMS_MAX: usize = 16;
 
-/// Records and lists within each other.
+/// Deepest nesting of records and lists.
 const DEPTH_MAX: usize = 32;
 
-/// Entries of the header of a file.
+/// Most entries of a file's header.
 const HEADER_ENTRIES_MAX: usize = 1_000;
 
 const MAGIC: &[u8] = b"Obj\x01";
 const SYNC_BYTES: usize = 16;
 
-/// Why a file is none that can be read.
+/// Reason why a file cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AvroError(pub(super) &'static str);
@@ -47,7 +48,7 @@ type Read<T> = Result<T, AvroError>;
 
 const CUT: AvroError = AvroError("the file ends too early");
 
-/// A value, whose texts and bytes are those of the block it is in.
+/// A value, whose texts and bytes are slices of its block.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AvroDatum<'a> {
     Null,
@@ -65,14 +66,14 @@ pub(super) enum AvroDatum<'a> {
 }
 
 impl<'a> AvroDatum<'a> {
-    /// A field of a record; what is null is not there.
+    /// Returns a field of a record; `None` if it is null.
     pub(super) fn field(&self, id: i32) -> Option<&AvroDatum<'a>> {
         let AvroDatum::Record(fields) = self else { return None };
         let found = fields.iter().find(|(known, _)| *known == Some(id)).map(|(_, value)| value);
         found.filter(|value| **value != AvroDatum::Null)
     }
 
-    /// A whole number of either length.
+    /// Returns an integer of either length.
     pub(super) fn as_i64(&self) -> Option<i64> {
         match self {
             AvroDatum::Int(number) => Some(i64::from(*number)),
@@ -82,7 +83,7 @@ impl<'a> AvroDatum<'a> {
     }
 }
 
-/// Bytes from which values are taken one after the other.
+/// Input bytes that are consumed from the front.
 #[derive(Clone, Copy, Debug)]
 struct AvroCursor<'a>(&'a [u8]);
 
@@ -97,12 +98,12 @@ impl<'a> AvroCursor<'a> {
         self.take(N)?.try_into().map_err(|_| CUT)
     }
 
-    /// A number of variable length, folded so that small ones of either sign are short.
+    /// Reads a number of variable length in zigzag encoding.
     fn long(&mut self) -> Read<i64> {
         let (mut folded, mut shift) = (0_u64, 0_u32);
         loop {
             let [byte] = self.array()?;
-            // The tenth byte has one bit.
+            // The tenth byte may have only one bit.
             if shift == 63 && byte > 1 {
                 return Err(AvroError("a number has too many bits"));
             }
@@ -134,15 +135,15 @@ impl<'a> AvroCursor<'a> {
         std::str::from_utf8(self.bytes()?).map_err(|_| AvroError("a string is not UTF-8"))
     }
 
-    /// Returns how many items come next in a list or a map; none at its end.
+    /// Returns the number of items in the next block of a list or a map; 0 at its end.
     fn items(&mut self) -> Read<usize> {
         let count = self.long()?;
         if count < 0 {
-            // Their bytes, for those who skip them.
+            // The length in bytes, for readers that skip the block.
             self.length()?;
         }
         let count = usize::try_from(count.unsigned_abs()).map_err(|_| CUT)?;
-        // Items without bytes are of no use, and would be endless.
+        // Items without bytes are useless, and would be unlimited.
         if count > self.0.len() { Err(CUT) } else { Ok(count) }
     }
 }
@@ -158,10 +159,10 @@ pub(super) struct AvroContainer<'a> {
 }
 
 impl<'a> AvroContainer<'a> {
-    /// Reads the header.
+    /// Parses the header.
     ///
     /// # Errors
-    /// When it is none, or is packed in a way that nobody here knows.
+    /// If it is malformed, or the codec is unknown.
     pub(super) fn open(bytes: &'a [u8]) -> Read<AvroContainer<'a>> {
         let mut cursor = AvroCursor(bytes);
         if cursor.take(MAGIC.len())? != MAGIC {
@@ -190,16 +191,16 @@ impl<'a> AvroContainer<'a> {
         Ok(AvroContainer { header, schema, codec, sync, blocks: cursor })
     }
 
-    /// An entry of the header, as text.
+    /// Returns an entry of the header, as text.
     pub(super) fn entry(&self, name: &str) -> Option<&'a str> {
         let (_, value) = self.header.iter().find(|(key, _)| *key == name)?;
         std::str::from_utf8(value).ok()
     }
 
-    /// Gives every record to `take`.
+    /// Passes every record to `take`.
     ///
     /// # Errors
-    /// When the file is not whole or goes beyond a limit; what `take` fails with.
+    /// If the file is truncated or exceeds a limit; errors of `take`.
     pub(super) fn each<E: From<AvroError>>(
         mut self,
         mut take: impl FnMut(&AvroDatum<'_>) -> Result<(), E>,
@@ -236,7 +237,7 @@ impl<'a> AvroContainer<'a> {
 /// Reads one record.
 struct AvroRecordReader<'s> {
     schema: &'s AvroSchema,
-    /// Number of values it may still have.
+    /// Number of values that are still allowed.
     values: usize,
 }
 
@@ -284,7 +285,7 @@ impl AvroRecordReader<'_> {
         })
     }
 
-    /// The items of a list, or the values of a map: nobody here needs the keys of one.
+    /// Reads the items of a list, or the values of a map: keys of maps are not needed.
     fn items<'a>(
         &mut self,
         node: NodeId,

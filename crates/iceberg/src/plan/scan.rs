@@ -1,4 +1,4 @@
-//! A scan: which manifests there are for a request, and what an answer has of their files.
+//! A scan: the manifests for a request, and their files in a response.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::error::{CatalogError, ErrorReason, Result, illegal};
 use crate::json::RawJson;
 use crate::schema::{SchemaColumn, SchemaColumns};
 
-/// Snapshots of an incremental scan at the most.
+/// Most snapshots of an incremental scan.
 pub const SNAPSHOTS_MAX: usize = 10_000;
 
-/// Bytes that the manifests of a scan may take in memory, about, with those that are left out of
-/// it when snapshots are compared.
+/// Approximate maximum of bytes in memory of a scan's manifests, including those that are excluded
+/// when snapshots are compared.
 const MANIFESTS_WEIGHT_MAX: usize = 64 << 20;
 
 /// Bytes that a column takes in memory beside its name.
 const COLUMN_BYTES: usize = size_of::<SchemaColumn>() + 64;
 
-/// Manifests that one answer is made of at the most.
+/// Most manifests for one response.
 pub(super) const MANIFESTS_OF_ANSWER_MAX: usize = 32;
 
 /// List of a snapshot's manifests.
@@ -34,12 +34,12 @@ pub(super) const MANIFESTS_OF_ANSWER_MAX: usize = 32;
 pub enum ManifestListSource {
     /// In a file.
     At(String),
-    /// In the document, as the first version of the format has it.
+    /// In the document, as in the first version of the format.
     Here(Vec<String>),
 }
 
 impl ManifestListSource {
-    /// The file that it is in.
+    /// Returns the path of the file.
     pub fn path(&self) -> Option<&str> {
         match self {
             ManifestListSource::At(path) => Some(path),
@@ -54,39 +54,39 @@ pub struct BoundScan {
     pub(super) specs: PruneSpecs,
     pub(super) columns: SchemaColumns,
     pub(super) filter: BoundFilter,
-    /// Part of the filter that may leave out files by their row statistics.
+    /// Part of the filter that may exclude files by their row statistics.
     counted: BoundFilter,
     pub(super) stats: Vec<i32>,
     min_rows: Option<i64>,
-    /// The snapshots whose new files are asked for; none when all files are.
+    /// Snapshots whose new files are requested; `None` for all files.
     added_in: Option<HashSet<i64>>,
-    /// Manifests that several snapshots have come once.
+    /// Paths of manifests already added: several snapshots may list the same one.
     known: HashSet<Arc<str>>,
     data: Vec<ManifestRef>,
     delete_manifests: Vec<ManifestRef>,
     pub(super) deletes: DeleteIndex,
-    /// Bytes that its columns and filters take in memory, about.
+    /// Approximate bytes in memory of its columns and filters.
     bound_weight: usize,
-    /// Bytes that its manifests take in memory, about.
+    /// Approximate bytes in memory of its manifests.
     manifests_weight: usize,
 }
 
-/// Position to go on from: at a file of the first of some manifests.
+/// Position to continue from: an entry of the first manifest of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanPosition {
-    /// The first manifest, among those of the scan.
+    /// First manifest, among those of the scan.
     pub from: usize,
-    /// The manifest behind the last one.
+    /// Index after the last manifest.
     pub to: usize,
-    /// The first entry of the first manifest.
+    /// First entry of the first manifest.
     pub entry: usize,
 }
 
 impl BoundScan {
-    /// Finds the columns and the snapshots of a request.
+    /// Resolves the columns and the snapshots of a request.
     ///
     /// # Errors
-    /// `Validation` and `IllegalArgument` when the table has not got what is asked for.
+    /// `Validation` and `IllegalArgument` if the request does not fit the table.
     pub fn new(
         doc: &TableDoc,
         request: &ScanRequest,
@@ -101,13 +101,13 @@ impl BoundScan {
         let columns = SchemaColumns::read(&schema.raw).map_err(CatalogError::internal)?;
         let ReadRestriction { filter, hidden, is_trusted } = &request.restriction;
         let hidden = &with_those_within(hidden, doc, &columns)?;
-        // What a policy says is about the values as they are.
+        // A policy's filter applies to the unmasked values.
         let restriction = BoundFilter::new(filter, &columns, true, &BTreeSet::new())?;
         let requested =
             BoundFilter::new(&request.filter, &columns, request.is_case_sensitive, hidden)?;
         let is_partial = restriction != BoundFilter::Constant(true);
         let filter = requested.and(restriction.clone());
-        // Counts are of all rows of a file: filters could ask for those that may not be read.
+        // Statistics cover all rows of a file: filters could probe rows that may not be read.
         let counted = if is_partial && !is_trusted { restriction } else { filter.clone() };
         let stats = ids_of_stats(&columns, request)?;
         let specs = PruneSpecs::read(doc, &columns)?;
@@ -136,15 +136,15 @@ impl BoundScan {
         Ok((scan, lists))
     }
 
-    /// Takes the manifests of a list, but for those whose files cannot be what is asked for.
+    /// Adds the manifests of a list, except those whose files cannot match.
     ///
     /// # Errors
-    /// `Validation` when there are too many manifests.
+    /// `Validation` if there are too many manifests.
     pub fn add_list(&mut self, list: Vec<ManifestRef>) -> Result<()> {
         self.take_list(list, MANIFESTS_WEIGHT_MAX)
     }
 
-    /// Says that all lists were added, which frees what compared them.
+    /// Marks the lists as complete, which frees the set for comparing them.
     pub fn end_lists(&mut self) {
         self.known = HashSet::new();
     }
@@ -166,7 +166,7 @@ impl BoundScan {
             if manifest.live == Some(0) {
                 continue;
             }
-            // Nobody asks for them any more.
+            // No longer needed.
             manifest.partitions = None;
             self.weigh(manifest.weight(), weight_max)?;
             let kind =
@@ -189,31 +189,31 @@ impl BoundScan {
         Ok(())
     }
 
-    /// The locations of all manifests.
+    /// Returns the locations of all manifests.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.data.iter().chain(&self.delete_manifests).map(|it| &*it.path)
     }
 
-    /// Returns how many manifests of delete files there are: all are read before the first answer.
+    /// Returns the number of delete manifests: all are read before the first response.
     pub fn delete_manifests(&self) -> usize {
         self.delete_manifests.len()
     }
 
-    /// Bytes that it takes in memory, about.
+    /// Returns the approximate bytes in memory.
     pub fn weight(&self) -> usize {
         self.bound_weight + self.manifests_weight + self.deletes.weight()
     }
 
-    /// Hands over the manifests of delete files, each of which is to be read and given to
+    /// Takes the delete manifests out of the scan; each has to be read and passed to
     /// [`BoundScan::add_deletes`].
     pub fn take_delete_manifests(&mut self) -> Vec<ManifestRef> {
         std::mem::take(&mut self.delete_manifests)
     }
 
-    /// Takes the delete files of a manifest.
+    /// Adds the delete files of a manifest.
     ///
     /// # Errors
-    /// `Validation` when there are too many, or one is not as the format says.
+    /// `Validation` if there are too many, or one violates the format.
     pub fn add_deletes(&mut self, manifest: &ManifestRef, read: &DataManifest) -> Result<()> {
         for entry in read.entries.iter().filter(|it| it.status != ManifestEntryStatus::Deleted) {
             if let Some(live) = read.live(entry, manifest) {
@@ -223,12 +223,12 @@ impl BoundScan {
         Ok(())
     }
 
-    /// All of it.
+    /// Returns the position of the whole scan.
     pub fn whole(&self) -> ScanPosition {
         ScanPosition { from: 0, to: self.data.len(), entry: 0 }
     }
 
-    /// Returns whether a client was told of such a place, or might have been.
+    /// Returns whether a position is one that a client may have received.
     pub fn has(&self, place: ScanPosition) -> bool {
         place.from < place.to && place.to <= self.data.len()
     }
@@ -237,7 +237,8 @@ impl BoundScan {
         self.min_rows.is_some_and(|min| page.rows >= min)
     }
 
-    /// Takes files of one manifest, from one on; answers where it is full.
+    /// Takes files of one manifest, from an entry on; returns the entry at which the response is
+    /// full.
     fn take_files(
         &self,
         page: &mut PlanPage,
@@ -275,8 +276,7 @@ impl BoundScan {
         Ok(None)
     }
 
-    /// Returns what is left, in parts for one answer each, as far as lists say how many files there
-    /// are.
+    /// Splits the rest into parts for one response each, as far as lists state the number of files.
     fn parts(&self, rest: ScanPosition) -> Vec<ScanPosition> {
         let files_max = u64::try_from(TASKS_MAX).unwrap_or(u64::MAX);
         let (mut parts, mut files): (Vec<ScanPosition>, u64) = (Vec::new(), 0);
@@ -298,26 +298,27 @@ impl BoundScan {
     }
 }
 
-/// The making of one answer of a scan: it names the manifest that it needs next, and takes files of
-/// it until the answer is full.
+/// Builds one response of a scan: it names the next manifest that it needs, and takes files of it
+/// until the response is full.
 #[derive(Debug)]
 pub struct PlanPageBuilder {
     page: PlanPage,
     /// Position of what is left to be scanned.
     rest: ScanPosition,
-    /// The end of the manifests that this answer is made of.
+    /// Index after the last manifest for this response.
     end: usize,
 }
 
 impl PlanPageBuilder {
-    /// Begins at a position of the scan.
+    /// Starts at a position of the scan.
     #[must_use]
     pub fn new(scan: Arc<BoundScan>, position: ScanPosition) -> PlanPageBuilder {
         let end = position.to.min(position.from.saturating_add(MANIFESTS_OF_ANSWER_MAX));
         PlanPageBuilder { page: PlanPage::new(scan), rest: position, end }
     }
 
-    /// The manifest to be given to [`PlanPageBuilder::add`]; none when the answer is done.
+    /// Returns the manifest to pass to [`PlanPageBuilder::add`]; `None` if the response is
+    /// complete.
     #[must_use]
     pub fn next_manifest(&self) -> Option<&ManifestRef> {
         let (page, scan) = (&self.page, &self.page.scan);
@@ -325,11 +326,10 @@ impl PlanPageBuilder {
         scan.data.get(self.rest.from).filter(|_| !is_done)
     }
 
-    /// Takes files of the next manifest, which was read.
+    /// Takes files of the next manifest, which the caller has read.
     ///
     /// # Errors
-    /// `Validation` when a file is of a partition specification that the table has not got; as of
-    /// [`PlanPage::add`].
+    /// `Validation` if a file has an unknown partition specification; those of [`PlanPage::add`].
     pub fn add(&mut self, read: &DataManifest) -> Result<()> {
         let Some(manifest) = self.next_manifest().cloned() else { return Ok(()) };
         let scan = Arc::clone(&self.page.scan);
@@ -340,7 +340,7 @@ impl PlanPageBuilder {
         Ok(())
     }
 
-    /// The answer, and where to go on in how many parts.
+    /// Returns the response, and the positions of the remaining parts.
     #[must_use]
     pub fn finish(self) -> (PlanPage, Vec<ScanPosition>) {
         let scan = &self.page.scan;
@@ -352,7 +352,7 @@ impl PlanPageBuilder {
     }
 }
 
-/// Finds the columns whose statistics are asked for. There are none of metadata columns.
+/// Returns the columns whose statistics are requested. Metadata columns have none.
 fn ids_of_stats(columns: &SchemaColumns, request: &ScanRequest) -> Result<Vec<i32>> {
     let mut ids = Vec::new();
     for name in &request.stats {
@@ -367,8 +367,8 @@ fn ids_of_stats(columns: &SchemaColumns, request: &ScanRequest) -> Result<Vec<i3
     Ok(ids)
 }
 
-/// These columns and all within them, in every schema that the table has had: files may still be
-/// partitioned by a column that is gone.
+/// Returns these columns and all their children, in every schema of the table: files may still be
+/// partitioned by a removed column.
 fn with_those_within(
     hidden: &BTreeSet<i32>,
     doc: &TableDoc,
@@ -388,7 +388,7 @@ fn with_those_within(
     Ok(all)
 }
 
-/// The snapshots whose lists are read, and those whose new files are asked for.
+/// Returns the snapshots whose lists are read, and those whose new files are requested.
 fn snapshots<'d>(
     doc: &'d TableDoc,
     request: &ScanRequest,
@@ -406,7 +406,7 @@ fn snapshots<'d>(
     let mut next = Some(find(end)?.id);
     let mut seen = HashSet::new();
     while next != request.start {
-        // Ancestors may be in a circle in a document that somebody made up.
+        // The ancestors in a malformed document may form a cycle.
         let snapshot = next.filter(|id| seen.insert(*id)).and_then(|id| by_id.get(&id));
         let Some(snapshot) = snapshot else {
             let Some(start) = request.start else { break };
@@ -431,10 +431,10 @@ fn is_append(snapshot: &TableSnapshot) -> bool {
     operation.as_ref().and_then(RawJson::as_str).as_deref() == Some("append")
 }
 
-/// Returns where a snapshot's manifests are listed.
+/// Returns the location of a snapshot's list of manifests.
 ///
 /// # Errors
-/// `Validation` when it does not say.
+/// `Validation` if the snapshot has none.
 pub fn list_of(snapshot: &TableSnapshot) -> Result<ManifestListSource> {
     if let Some(path) = snapshot.raw.get("manifest-list").as_ref().and_then(RawJson::as_str) {
         return Ok(ManifestListSource::At(path.into_owned()));
@@ -450,7 +450,7 @@ pub fn list_of(snapshot: &TableSnapshot) -> Result<ManifestListSource> {
 
 #[cfg(test)]
 impl BoundScan {
-    /// Creates a scan without files of this weight.
+    /// Creates a scan without files, of this weight.
     pub fn of_weight(bound_weight: usize) -> BoundScan {
         BoundScan {
             bound_weight,

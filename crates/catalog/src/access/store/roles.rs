@@ -1,4 +1,4 @@
-//! Roles at rest.
+//! Stored roles.
 
 use node::clock;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
@@ -11,7 +11,7 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::{EntityKey, Properties, entities, rights_changed};
 
 impl AccessStore {
-    /// Keeps a new role.
+    /// Stores a new role.
     pub(in crate::access) async fn insert_role(
         &self,
         name: &str,
@@ -37,7 +37,7 @@ impl AccessStore {
         written.await
     }
 
-    /// Changes who has a role.
+    /// Changes the members of a role.
     pub(in crate::access) async fn change_members(
         &self,
         role: &str,
@@ -56,7 +56,7 @@ impl AccessStore {
         written.await
     }
 
-    /// Removes a role and what was granted to it.
+    /// Removes a role and the grants to it.
     pub(in crate::access) async fn delete_role(&self, role: &str) -> Result<()> {
         let role = role.to_owned();
         let written = self.0.transact("catalog.delete_role", move |it| {
@@ -83,7 +83,7 @@ fn is_there(it: &mut dyn StoreTransaction, role: &str) -> Stored<bool> {
     Ok(it.query_one(sql, &[role.into()])?.is_some())
 }
 
-/// Refuses one that there is not.
+/// Rejects a role that does not exist.
 pub(super) fn require(it: &mut dyn StoreTransaction, role: &str) -> Stored<()> {
     match is_there(it, role)? {
         true => Ok(()),
@@ -91,16 +91,17 @@ pub(super) fn require(it: &mut dyn StoreTransaction, role: &str) -> Stored<()> {
     }
 }
 
-/// Refuses a role or a client that there is not, to which something is given in a warehouse: a
-/// mistake, and whoever gets the name later would have it. Others are not known before they come.
-/// It is asked in the transaction that gives it, for what a server remembers may have gone.
+/// Rejects grants in a warehouse to a role or client that does not exist: it would be a mistake,
+/// and a later role or client of that name would receive the rights. Other principals are unknown
+/// before their first request. Checked in the transaction that grants, because the state in memory
+/// may be outdated.
 pub(super) fn require_principal(
     it: &mut dyn StoreTransaction,
     warehouse: &str,
     id: &str,
 ) -> Stored<()> {
     if let Some(of_catalog) = id.strip_prefix(CATALOG_ROLE_PREFIX) {
-        // Rights that one of another warehouse had here nobody would look for.
+        // A catalog role of another warehouse could never use rights here.
         return match of_catalog.split_once(':').filter(|(its, _)| *its == warehouse) {
             Some((_, name)) => catalog_roles::require(it, warehouse, name),
             None => Err(SqlStoreError::refuse(catalog_role::no_such(of_catalog))),
@@ -119,7 +120,7 @@ pub(super) fn require_principal(
     }
 }
 
-/// Forgets what was granted to a principal that goes, and what it is restricted by.
+/// Removes the grants to a removed principal, and the policies that restrict it.
 pub(super) fn forget_principal(it: &mut dyn StoreTransaction, principal: &str) -> Stored<()> {
     for sql in [
         "DELETE FROM catalog_rights WHERE principal = $1",
@@ -143,7 +144,7 @@ fn add(it: &mut dyn StoreTransaction, role: &str, members: &[String]) -> Stored<
     require_room(it, "SELECT COUNT(*) FROM catalog_role_members", most, "members of roles")
 }
 
-/// All roles, by name, and their members in order.
+/// Returns all roles, by name, with their members in order.
 pub(super) fn all(it: &mut dyn StoreTransaction) -> Stored<Vec<RoleRecord>> {
     let sql = "SELECT r.name, m.member FROM catalog_roles r LEFT JOIN catalog_role_members m \
         ON m.role = r.name ORDER BY r.name, m.member";

@@ -1,9 +1,8 @@
-//! The mapping of Polaris's privileges to rights.
+//! Mapping of Polaris's privileges to rights.
 //!
-//! There are many of those and four of these. A privilege is taken where a right gives what it
-//! gives, and access to no data that it does not give; every other one is refused, and says why.
-//! For each kind of thing a privilege is one right and the other way round, so that what was
-//! granted is listed as it was granted.
+//! Polaris has many privileges, Cove has four rights. A privilege is accepted if a right permits
+//! what it permits, and no access to data beyond it; every other one is rejected with the reason.
+//! For each kind of object the mapping is one-to-one, so that grants are listed as they were made.
 
 use super::missing;
 use crate::access::RightSet;
@@ -28,14 +27,14 @@ const READ_VIEW: &str = "VIEW_READ_PROPERTIES";
 const WRITE_VIEW: &str = "VIEW_WRITE_PROPERTIES";
 const VIEW_METADATA: &str = "VIEW_FULL_METADATA";
 
-/// Prefixes of Polaris's privileges, so that a mistake is told from what is not here.
+/// Prefixes of Polaris's privileges, which distinguish typing errors from unsupported ones.
 const BEGINNINGS: [&str; 5] = ["CATALOG_", "NAMESPACE_", "TABLE_", "VIEW_", "POLICY_"];
 
 impl SecurableKind {
-    /// The right that a privilege is.
+    /// Returns the right for a privilege.
     ///
     /// # Errors
-    /// `NotImplemented` for a privilege that no right is; `BadRequest` for what is none.
+    /// `NotImplemented` for a privilege without a right; `BadRequest` for an unknown name.
     pub(super) fn right(self, privilege: &str) -> Result<AccessRight, CatalogError> {
         use SecurableKind::{Catalog, Namespace, Table, View};
         match (self, privilege) {
@@ -51,7 +50,7 @@ impl SecurableKind {
         }
     }
 
-    /// The right that goes with a privilege that is taken back: everything that is listed can be.
+    /// Returns the right for a privilege to revoke: everything that is listed can be revoked.
     ///
     /// # Errors
     /// Those of [`SecurableKind::right`].
@@ -62,11 +61,11 @@ impl SecurableKind {
         }
     }
 
-    /// Returns what is left of the rights that were found when others are taken: what is no longer
-    /// listed is no longer there, and the other way round.
+    /// Returns the rights that remain when others are revoked: a privilege disappears from the list
+    /// exactly if it is revoked.
     ///
     /// # Errors
-    /// `NotImplemented` for what would stay with a right that is not taken.
+    /// `NotImplemented` if a privilege would stay because of a right that is not revoked.
     pub(super) fn remaining(
         self,
         found: RightSet,
@@ -80,19 +79,19 @@ impl SecurableKind {
                 "`privilege`: {WRITE_DATA} stays with {TABLE_METADATA}: revoke that one first"
             )));
         }
-        // To manage is listed as two privileges, of which the other one was not named.
+        // Manage is listed as two privileges; only one of them was named.
         let is_less = taken.has(AccessRight::Manage);
         let write = is_less.then_some(AccessRight::Write).into_iter().collect();
         Ok(found.without(taken).and(write))
     }
 
-    /// Returns what a right is listed as.
+    /// Returns the privileges that a right is listed as.
     pub(super) fn privileges(self, right: AccessRight) -> &'static [&'static str] {
         use SecurableKind::{Catalog, Namespace, Table, View};
         match (self, right) {
             (_, AccessRight::Grant) => &[MANAGE_ACCESS],
             (Catalog | Namespace, AccessRight::Manage) => &[MANAGE_CONTENT],
-            // Given by Cove's own calls: everything that can be done with a table.
+            // Granted by Cove's own calls: everything that can be done with a table.
             (Table, AccessRight::Manage) => &[TABLE_METADATA, WRITE_DATA],
             (View, AccessRight::Manage) => &[VIEW_METADATA],
             (View, AccessRight::Write) => &[WRITE_VIEW],
@@ -111,7 +110,7 @@ impl SecurableKind {
         }
     }
 
-    /// All privileges that are rights to it.
+    /// Returns all privileges that map to rights.
     fn taken(self) -> Vec<&'static str> {
         let all = [AccessRight::Read, AccessRight::Write, AccessRight::Manage, AccessRight::Grant]
             .into_iter();

@@ -1,6 +1,6 @@
-//! Blocks of container files, unpacked by the codecs that writers of manifests choose.
+//! Blocks of container files, decompressed by the codecs that writers of manifests use.
 //!
-//! What is packed says little of what it becomes: no codec makes more than it is allowed.
+//! Compressed data does not limit its decompressed size: every codec stops at the allowed size.
 //!
 //! # References
 //! - <https://avro.apache.org/docs/1.11.1/specification/#required-codecs>
@@ -14,17 +14,17 @@ use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
 use super::{AvroError, Read};
 
-/// Bytes that a frame of zstandard may look back on, and so takes beside what it becomes: what
-/// RFC 8878 (3.1.1.1.2) asks of readers.
+/// Largest window of a zstandard frame, which takes memory beside the output: the size that RFC
+/// 8878 (3.1.1.1.2) recommends that decoders support.
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
 
-/// Frames of zstandard in one block: writers make one.
+/// Most zstandard frames in one block: writers create one.
 const FRAMES_MAX: usize = 1_000;
 
-/// Bytes that one of snappy's can become: its shortest way to say so copies 64 by 3.
+/// Most output bytes of one snappy byte: its shortest copy yields 64 bytes from 3.
 const SNAPPY_BYTES_OF_BYTE_MAX: usize = 22;
 
-/// Bytes behind a block of snappy: the checksum of what was packed, which Avro adds.
+/// Bytes after a snappy block: the checksum of the decompressed data, which Avro adds.
 const CHECKSUM_BYTES: usize = 4;
 
 const DAMAGED: AvroError = AvroError("a block cannot be unpacked");
@@ -40,10 +40,10 @@ pub(super) enum AvroCodec {
 }
 
 impl AvroCodec {
-    /// The codec that the header of a file names.
+    /// Returns the codec that a file's header names.
     ///
     /// # Errors
-    /// When it is none that manifests are written with.
+    /// If manifests are not written with it.
     pub(super) fn named(name: Option<&[u8]>) -> Read<AvroCodec> {
         Ok(match name {
             None | Some(b"null") => AvroCodec::Null,
@@ -59,7 +59,7 @@ impl AvroCodec {
     }
 }
 
-/// Unpacks the blocks of a file.
+/// Decompresses the blocks of a file.
 pub(super) struct BlockUnpacker {
     codec: AvroCodec,
     /// Decoder, whose window is allocated once for all blocks, however short they are.
@@ -73,10 +73,10 @@ impl BlockUnpacker {
         BlockUnpacker { codec, zstandard }
     }
 
-    /// A block, as it is when it is not packed.
+    /// Decompresses a block.
     ///
     /// # Errors
-    /// When it is damaged, or what was packed has more than `bytes_max`.
+    /// If it is damaged, or its content exceeds `bytes_max`.
     pub(super) fn unpack<'a>(&mut self, packed: &'a [u8], bytes_max: usize) -> Read<Cow<'a, [u8]>> {
         let mut out = Vec::new();
         match self.codec {
@@ -88,7 +88,7 @@ impl BlockUnpacker {
         Ok(out.into())
     }
 
-    /// Appends what frames hold, one after the other.
+    /// Appends the content of consecutive frames.
     fn frames(&mut self, out: &mut Vec<u8>, mut packed: &[u8], bytes_max: usize) -> Read<()> {
         for _ in 0..FRAMES_MAX {
             if packed.is_empty() {
@@ -101,9 +101,9 @@ impl BlockUnpacker {
     }
 }
 
-/// Appends what is unpacked, until there is too much of it.
+/// Appends decompressed data, up to the limit.
 fn append(out: &mut Vec<u8>, unpacked: impl std::io::Read, bytes_max: usize) -> Read<()> {
-    // One byte more shows that there is more.
+    // One extra byte detects an excess.
     let left = bytes_max.saturating_sub(out.len()).saturating_add(1);
     let left = u64::try_from(left).map_err(|_| TOO_LONG)?;
     unpacked.take(left).read_to_end(out).map_err(|_| DAMAGED)?;
@@ -112,7 +112,7 @@ fn append(out: &mut Vec<u8>, unpacked: impl std::io::Read, bytes_max: usize) -> 
 
 fn snappy(packed: &[u8], bytes_max: usize) -> Read<Vec<u8>> {
     let (packed, checksum) = packed.split_last_chunk::<CHECKSUM_BYTES>().ok_or(DAMAGED)?;
-    // It is all taken at once, so it is not to be believed.
+    // It is allocated at once, so the stated length is not trusted.
     let length = snap::raw::decompress_len(packed).map_err(|_| DAMAGED)?;
     if length > packed.len().saturating_mul(SNAPPY_BYTES_OF_BYTE_MAX) {
         return Err(DAMAGED);
