@@ -1,10 +1,10 @@
-//! Client access to files of a warehouse in buckets: with credentials that are good for one table
-//! and a short time, or with a signature for one request.
+//! Client access to files of a warehouse in buckets: with short-lived credentials for one table, or
+//! with a signature for one request.
 //!
-//! A warehouse's own key never leaves the server. What clients get is scoped by a session policy
-//! (`policy`) that the token service (`sts`) enforces with the object store; or the server looks
-//! at a request and signs it (`signer`), and then all that the request names has to be the
-//! table's. Which places are a table's is decided once, for both (`scope`).
+//! A warehouse's own key never leaves the server. The credentials of clients are scoped by a
+//! session policy (`policy`) that the token service (`sts`) enforces with the object store; or the
+//! server checks a request and signs it (`signer`), which requires that all objects in the request
+//! belong to the table. The locations of a table are determined in one place, for both (`scope`).
 //!
 //! | file | what it is |
 //! |---|---|
@@ -46,11 +46,11 @@ use self::vend::{CredentialRequest, VendedCache};
 pub(crate) use self::xml::XML_BYTES_MAX;
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Time that a table is taken to be alone in its places once that was seen, in milliseconds:
-/// clients ask for a signature with every file.
+/// Time for which the result of the check that a table shares its locations with no other is
+/// cached, in milliseconds: clients request a signature with every file.
 const APART_MS: u64 = 60_000;
 
-/// Most tables of which that is known.
+/// Most tables with a cached result of that check.
 const APART_MAX: usize = 4096;
 
 /// Access that a warehouse in buckets gives to clients.
@@ -59,13 +59,13 @@ pub struct BucketStorage {
     settings: StorageSettings,
     /// Location of the warehouse's root; the rest of the warehouse is in the same service.
     location: S3Location,
-    /// The warehouse's own.
+    /// Credentials of the warehouse itself.
     credentials: SigningCredentials,
     sts: Option<StsClient>,
     vended: VendedCache,
-    /// For requests that are sent on.
+    /// Client for forwarded requests.
     client: HttpClient,
-    /// Tables in whose places no other one was, and until when that is taken to be so.
+    /// Tables known to share their locations with no other, and the end of validity of that check.
     apart: Mutex<HashMap<Box<str>, (TableScope, u64)>>,
 }
 
@@ -73,7 +73,7 @@ impl BucketStorage {
     /// Creates the storage of a warehouse with this root, in the form of [`ObjectsUrl`].
     ///
     /// # Errors
-    /// `BadRequest` when the root is in no bucket.
+    /// `BadRequest` if the root is not in a bucket.
     pub fn new(
         root: &str,
         settings: StorageSettings,
@@ -88,7 +88,7 @@ impl BucketStorage {
             credentials,
             sts,
             vended: VendedCache::default(),
-            // The place is the owner's configuration.
+            // The location comes from the owner's configuration.
             client: HttpClient::with_roots(AddressGuard::Open, roots),
             apart: Mutex::default(),
         })
@@ -100,7 +100,8 @@ impl BucketStorage {
         &self.settings
     }
 
-    /// Returns what every client has to know of the service, in the words of Iceberg's clients.
+    /// Returns the settings of the service that every client needs, by the names of Iceberg's
+    /// clients.
     #[must_use]
     pub fn client_config(&self) -> Vec<(&'static str, String)> {
         let S3Location { region, endpoint, style, .. } = &self.location;
@@ -112,11 +113,11 @@ impl BucketStorage {
         config
     }
 
-    /// Credentials for a table's places.
+    /// Returns credentials for a table's locations.
     ///
     /// # Errors
-    /// `UnsupportedOperation` when the warehouse gives none, `ServiceUnavailable` when the token
-    /// service does not, `BadRequest` when the places do not fit a policy.
+    /// `UnsupportedOperation` if the warehouse vends none, `ServiceUnavailable` if the token
+    /// service does not respond, `BadRequest` if the locations do not fit into a policy.
     pub async fn vend(
         &self,
         scope: TableScope,
@@ -131,7 +132,8 @@ impl BucketStorage {
         let role = self.settings.role_arn.as_deref();
         let policy = policy::session_policy(&scope, permission, role)?;
         let wanted = CredentialRequest { scope, permission };
-        // The store's own log calls them by this, for all credentials of the same places.
+        // The session name in the store's own log; the same for all credentials of the same
+        // locations.
         let places: String = wanted.scope.texts().collect::<Vec<_>>().join(" ");
         let session = format!("cove-{}", &sha256(places.as_bytes())[..16]);
         self.vended
@@ -139,7 +141,7 @@ impl BucketStorage {
             .await
     }
 
-    /// Returns whether it was seen lately that no other table is in these places.
+    /// Returns whether a recent check found no other table in these locations.
     pub(crate) fn is_known_apart(&self, id: &str, scope: &TableScope) -> bool {
         let apart = self.apart.lock();
         apart
@@ -147,7 +149,8 @@ impl BucketStorage {
             .is_some_and(|(known, until_ms)| known == scope && clock::wall_ms() < *until_ms)
     }
 
-    /// Says that it was seen now. A table that is not there yet has no id to know it by.
+    /// Records that no other table was found. A table that does not exist yet has no id to record
+    /// it by.
     pub(crate) fn note_apart(&self, id: &str, scope: &TableScope) {
         if id.is_empty() {
             return;
@@ -159,14 +162,14 @@ impl BucketStorage {
         apart.insert(id.into(), (scope.clone(), clock::wall_ms() + APART_MS));
     }
 
-    /// Signs a request to the object store, once it is clear that it asks for nothing but what the
-    /// permission is to.
+    /// Signs a request to the object store after checking that it needs no more than the
+    /// permission.
     ///
-    /// Where the warehouse vends credentials, the signature is one of credentials for the same
-    /// places: so the store refuses what is added to the request afterwards.
+    /// If the warehouse vends credentials, the request is signed with credentials for the same
+    /// locations: so the store rejects later additions to the request.
     ///
     /// # Errors
-    /// `Forbidden` when it asks for more, `BadRequest` when it is none; those of
+    /// `Forbidden` if it needs more, `BadRequest` if it is invalid; those of
     /// [`BucketStorage::vend`].
     pub async fn sign(
         &self,
@@ -185,15 +188,15 @@ impl BucketStorage {
     }
 }
 
-/// Returns where a root in a bucket is.
+/// Parses a root in a bucket.
 ///
 /// # Errors
-/// `BadRequest` when it is in none.
+/// `BadRequest` if it is in none.
 pub(crate) fn bucket(root: &str) -> Result<S3Location> {
     let refuse = |why: String| {
         CatalogError::new(ErrorReason::BadRequest, format!("the location `{root}`: {why}"))
     };
-    // Other names of the same protocol, which clients use, are none to the object store.
+    // Clients use other schemes for the same protocol, which the object store client does not know.
     let rest = root.split_once("://").map_or(root, |(_, rest)| rest);
     let url: ObjectsUrl =
         format!("s3://{rest}").parse().map_err(|error| refuse(format!("{error}")))?;
@@ -203,12 +206,12 @@ pub(crate) fn bucket(root: &str) -> Result<S3Location> {
     }
 }
 
-/// Returns where Amazon's own service is.
+/// Returns the endpoint of Amazon's own service.
 fn amazon_endpoint(region: &str) -> String {
     format!("https://s3.{region}.amazonaws.com")
 }
 
-/// The host of an endpoint as requests name it: without the port that is the usual one.
+/// Returns the host of an endpoint as in requests: without the default port.
 fn host(endpoint: &str) -> String {
     let uri: Uri = endpoint.parse().unwrap_or_default();
     let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };

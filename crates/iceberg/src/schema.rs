@@ -1,6 +1,6 @@
-//! Schemas, partition specifications and sort orders, as far as an update needs to look into them.
+//! Schemas, partition specifications and sort orders, as far as an update needs their content.
 //!
-//! They are read and checked here; what is kept is what a client wrote, with other ids.
+//! They are parsed and checked here; the stored form is the client's, with other ids.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#schemas-and-data-types>
@@ -39,27 +39,27 @@ pub use transform::SOURCES_MAX;
 pub(crate) use transform::{FieldTransform, TransformTerm};
 pub(crate) use types::ColumnType;
 
-/// The part with its id set to `id`, all else as it was.
+/// Returns the part with its id set to `id`, otherwise unchanged.
 #[must_use]
 pub fn with_id(raw: &RawJson, key: &str, id: i32) -> RawJson {
     if raw.get(key).and_then(|old| old.as_i32()) == Some(id) {
         return raw.clone();
     }
-    // What is no object has no members, and becomes one of this member.
+    // A value that is no object becomes an object with this member only.
     let object = if raw.kind() == JsonKind::Object { raw.clone() } else { empty() };
     object.with(key, &RawJson::integer(id.into())).unwrap_or(object)
 }
 
-/// The highest id of a schema's columns, those within columns included. 0 if it has none.
+/// Returns the highest id of a schema's columns, including nested ones. 0 if it has none.
 ///
 /// # Errors
-/// When it is no schema.
+/// If it is no schema.
 pub fn last_column_id_of(schema: &RawJson) -> Result<i32> {
     Ok(SchemaColumns::read(schema)?.list.iter().map(|column| column.id).max().unwrap_or(0))
 }
 
-/// Returns whether both have the same columns and the same identifier fields; ids of the schemas,
-/// the order of members and the spelling of types do not matter.
+/// Returns whether both have the same columns and the same identifier fields, regardless of the
+/// schemas' ids, the order of members and the spelling of types.
 #[must_use]
 pub fn same_schema(a: &RawJson, b: &RawJson) -> bool {
     let fields = |it: &RawJson| it.get("fields").and_then(|it| it.decode::<Value>().ok());
@@ -78,8 +78,8 @@ pub fn same_schema(a: &RawJson, b: &RawJson) -> bool {
     }
 }
 
-/// Returns whether both say the same where types are written in whatever way, and what is null is
-/// not there.
+/// Returns whether both have the same meaning, regardless of the spelling of types; null counts as
+/// absent.
 fn same_value(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => {
@@ -107,11 +107,11 @@ fn same_type(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The specification of a new table: made for the columns of a request, it means those of the
-/// table now. `ids` is what became of the ids, `schema` is the new one.
+/// Returns the specification of a new table, converted from the columns of the request to those of
+/// the table. `ids` maps the ids, `schema` is the new schema.
 ///
 /// # Errors
-/// As of [`bind_spec`].
+/// Those of [`bind_spec`].
 pub(crate) fn fresh_spec(
     spec: &RawJson,
     schema: &RawJson,
@@ -121,7 +121,7 @@ pub(crate) fn fresh_spec(
     bind_spec(&with_sources(spec, ids, "partition")?, schema, doc)
 }
 
-/// The sort order of a new table, as [`fresh_spec`].
+/// Returns the sort order of a new table, like [`fresh_spec`].
 ///
 /// # Errors
 /// As of [`bind_order`].

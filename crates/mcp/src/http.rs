@@ -1,4 +1,4 @@
-//! The route `POST /mcp`: headers, host, origin, and the way of a message to its method.
+//! The route `POST /mcp`: headers, host, origin, and dispatch of a message to its method.
 //!
 //! # References
 //! - <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports>
@@ -35,7 +35,7 @@ const REQUEST_BYTES_MAX: usize = 16 << 20;
 /// Setting that names the hosts of a server.
 pub(crate) const HOSTS_SETTING: &str = "`mcp.hosts`";
 
-/// Headers of revision 2026-07-28 that repeat the body.
+/// Headers of revision 2026-07-28 that repeat parts of the body.
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 const METHOD: &str = "mcp-method";
 const NAME: &str = "mcp-name";
@@ -50,8 +50,8 @@ pub struct McpEndpoint {
 }
 
 impl McpEndpoint {
-    /// An endpoint of a server of this version, without anything behind it yet. The key seals what
-    /// travels with clients.
+    /// Creates an endpoint of a server of this version, not connected to a native interface yet.
+    /// The key seals the states that clients return.
     #[must_use]
     pub fn new(version: &'static str, config: McpConfig, key: &[u8; 32]) -> McpEndpoint {
         let native = InProcessRoutes::default();
@@ -59,7 +59,7 @@ impl McpEndpoint {
         McpEndpoint { native, ..McpEndpoint::offering(offer, config, key) }
     }
 
-    /// An endpoint that offers something else.
+    /// Creates an endpoint for another offer.
     #[must_use]
     pub fn offering(offer: Arc<dyn McpOffer>, config: McpConfig, key: &[u8; 32]) -> McpEndpoint {
         let server = McpServer::new(offer, key);
@@ -67,19 +67,19 @@ impl McpEndpoint {
         McpEndpoint { server, native, config, resource: None }
     }
 
-    /// Tells clients without a token where they get one.
+    /// Sets the metadata by which clients without a token find the authorization server.
     #[must_use]
     pub fn protected_as(self, resource: Option<ProtectedResource>) -> McpEndpoint {
         McpEndpoint { resource: resource.map(Arc::new), ..self }
     }
 
-    /// Returns the challenge to callers without a valid token; none where no issuer is known.
+    /// Returns the challenge for callers without a valid token; `None` without a configured issuer.
     #[must_use]
     pub fn challenge(&self) -> Option<Arc<str>> {
         self.resource.as_ref().map(|resource| resource.challenge().into())
     }
 
-    /// Puts the native interface behind it, all routes in their shell, until what is returned is
+    /// Connects the native interface, all routes in their shell, until the returned value is
     /// dropped.
     #[must_use]
     pub fn serve_from(&self, routes: Router) -> ServedInProcess {
@@ -114,7 +114,7 @@ async fn metadata(State(endpoint): State<McpEndpoint>) -> Response {
     }
 }
 
-/// There is nothing that a server says by itself.
+/// The server sends nothing on its own.
 async fn no_stream() -> Response {
     refuse(StatusCode::METHOD_NOT_ALLOWED, "no stream without a request: send a POST")
 }
@@ -167,7 +167,7 @@ async fn serve(
     }
 }
 
-/// The revision of a request, with its headers checked.
+/// Returns the revision of a request, after checking its headers.
 fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<McpRevision, McpError> {
     let header_text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let header = header_text(PROTOCOL_VERSION);
@@ -204,7 +204,7 @@ fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<McpRevision, Mc
     Ok(McpRevision::Stateless)
 }
 
-/// Value of a header; what is not ASCII comes as base64 (`=?base64?…?=`).
+/// Decodes the value of a header; non-ASCII values are in base64 (`=?base64?…?=`).
 pub(crate) fn decoded(value: &str) -> String {
     use base64::Engine as _;
     let inner = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
@@ -212,7 +212,7 @@ pub(crate) fn decoded(value: &str) -> String {
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_else(|| value.to_owned())
 }
 
-/// A caller, with what came with its request.
+/// A caller, with the context of its request.
 struct McpCaller {
     server: McpServer,
     resource: Option<Arc<ProtectedResource>>,

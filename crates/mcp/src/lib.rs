@@ -2,9 +2,9 @@
 //!
 //! `POST /mcp` speaks revision 2026-07-28, which is stateless, and the revisions of 2025 without
 //! sessions. A tool is a translation: its arguments become one or a few requests to the native
-//! interface, made in this process with the token that came with the call. So rights, limits,
-//! quotas, the passing on to other nodes and the audit are those of the native interface, and
-//! nothing here decides who may do what.
+//! interface, made in this process with the token of the call. So rights, limits, quotas,
+//! forwarding to other nodes and the audit are those of the native interface, and nothing here
+//! authorizes requests.
 //!
 //! This crate keeps no state between requests, checks no token by itself and knows no service.
 //!
@@ -60,7 +60,8 @@ pub mod fuzzing {
 
     use crate::message::{self, ClientBody, ClientRpc, McpError};
 
-    /// Answers to a body: none to notifications and answers, an error to each request.
+    /// Returns the responses to a body: none to notifications and responses, an error to each
+    /// request.
     pub fn answers(body: &[u8]) -> Vec<String> {
         let messages = match message::read(body) {
             Err(error) => {
@@ -80,7 +81,7 @@ pub mod fuzzing {
         messages.into_iter().filter_map(answer).collect()
     }
 
-    /// Returns whether a program of this machine may name the server so.
+    /// Returns whether `host` is accepted as the server's name for a program on this machine.
     pub fn host(host: &str) -> bool {
         let Ok(host) = HeaderValue::from_str(host) else { return false };
         let headers = HeaderMap::from_iter([(header::HOST, host)]);

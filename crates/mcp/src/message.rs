@@ -7,45 +7,45 @@
 use node::auth::TokenScope;
 use serde_json::{Map, Value, json};
 
-/// McpRevision without handshake and sessions.
+/// Revision without handshake and sessions.
 pub(crate) const STATELESS: &str = "2026-07-28";
 
-/// Revisions that begin with `initialize`, the newest first.
+/// Revisions that begin with `initialize`, newest first.
 pub(crate) const WITH_HANDSHAKE: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
 
-/// Field of `_meta` in which a stateless request names its revision.
+/// Field of `_meta` with the revision of a stateless request.
 pub const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// Field of `_meta` in which a stateless request says what its client can do.
+/// Field of `_meta` with the client capabilities of a stateless request.
 pub(crate) const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
-/// Field of `_meta` in which a stateless request asks for a log.
+/// Field of `_meta` in which a stateless request enables logging.
 const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
-/// Messages of one batch at most.
+/// Most messages of one batch.
 pub(crate) const BATCH_MAX: usize = 32;
 
-/// Longest id that is a text, in bytes.
+/// Longest string id, in bytes.
 const ID_BYTES_MAX: usize = 256;
 
-/// JSON that is none.
+/// Invalid JSON.
 pub const PARSE_ERROR: i64 = -32_700;
-/// No message of JSON-RPC.
+/// Not a JSON-RPC message.
 pub(crate) const INVALID_REQUEST: i64 = -32_600;
-/// A method that there is not.
+/// Unknown method.
 pub(crate) const METHOD_NOT_FOUND: i64 = -32_601;
-/// Parameters that the method does not take.
+/// Invalid parameters of a method.
 pub const INVALID_PARAMS: i64 = -32_602;
-/// A failure of Cove's own.
+/// Internal error of Cove.
 pub const INTERNAL_ERROR: i64 = -32_603;
-/// Headers that say something else than the body.
+/// Headers that contradict the body.
 pub(crate) const HEADER_MISMATCH: i64 = -32_020;
-/// A capability that the client would have to declare.
+/// A required client capability is not declared.
 pub(crate) const MISSING_CAPABILITY: i64 = -32_021;
-/// A revision that is not spoken here.
+/// Unsupported revision.
 pub(crate) const UNSUPPORTED_VERSION: i64 = -32_022;
 
-/// Error of the protocol: the request was not carried out at all.
+/// Error of the protocol: the request was not carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct McpError {
     /// Code, of JSON-RPC or of the protocol.
@@ -59,17 +59,17 @@ pub struct McpError {
 }
 
 impl McpError {
-    /// An error without more for programs.
+    /// Creates an error without details for programs.
     pub fn new(code: i64, message: impl Into<String>) -> McpError {
         McpError { code, message: message.into(), data: None, missing_scope: None }
     }
 
-    /// Error of parameters, which names the one that is wrong.
+    /// Creates an error about parameters; the message names the invalid one.
     pub fn params(message: impl Into<String>) -> McpError {
         McpError::new(INVALID_PARAMS, message)
     }
 
-    /// Error of a revision that is not spoken here; it says which ones are.
+    /// Creates an error for an unsupported revision; it lists the supported ones.
     pub(crate) fn unsupported_version(requested: &str) -> McpError {
         let supported: Vec<&str> = [STATELESS].into_iter().chain(WITH_HANDSHAKE).collect();
         McpError {
@@ -81,8 +81,8 @@ impl McpError {
         }
     }
 
-    /// Error of a request that needs what its client has not declared: an object with a field for
-    /// each of the capabilities.
+    /// Creates an error for a request that requires undeclared capabilities: `required` has a field
+    /// for each of them.
     #[must_use]
     pub fn missing_capability(required: Map<String, Value>) -> McpError {
         let names: Vec<&str> = required.keys().map(String::as_str).collect();
@@ -98,34 +98,34 @@ impl McpError {
         McpError { missing_scope: Some(scope), ..self }
     }
 
-    /// Status of HTTP in revisions in which it tells the kind of error.
+    /// Returns the HTTP status, for revisions in which it reflects the kind of error.
     pub(crate) fn http_status(&self) -> u16 {
         match self.code {
             METHOD_NOT_FOUND => 404,
             INTERNAL_ERROR => 500,
             PARSE_ERROR | INVALID_REQUEST | HEADER_MISMATCH | UNSUPPORTED_VERSION
             | MISSING_CAPABILITY => 400,
-            // What a method says of its parameters is an answer of the protocol, not of HTTP.
+            // Errors about parameters are reported in the protocol, not in the HTTP status.
             _ => 200,
         }
     }
 }
 
-/// Id of a request, which its answer repeats.
+/// Id of a request, repeated in its response.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MessageId(Value);
 
-/// A message of a client.
+/// A message from a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ClientRpc {
-    /// Wants an answer.
+    /// Expects a response.
     Request(RpcRequest),
-    /// Wants none.
+    /// Expects no response.
     Notification {
         /// Method.
         method: String,
     },
-    /// An answer to something that was never asked.
+    /// A response, although the server sends no requests.
     Answer,
 }
 
@@ -138,22 +138,22 @@ pub(crate) struct RpcRequest {
 }
 
 impl RpcRequest {
-    /// Fields beside the parameters proper.
+    /// Returns the `_meta` object of the parameters.
     pub(crate) fn meta(&self) -> Option<&Map<String, Value>> {
         self.params.get("_meta")?.as_object()
     }
 
-    /// McpRevision that a stateless request names.
+    /// Returns the revision that a stateless request names.
     pub(crate) fn stateless_version(&self) -> Option<&str> {
         self.meta()?.get(META_VERSION)?.as_str()
     }
 
-    /// Capabilities of the client, where the request says them.
+    /// Returns the client's capabilities, if the request declares them.
     pub(crate) fn client_capabilities(&self) -> Option<&Map<String, Value>> {
         self.meta()?.get(META_CAPABILITIES)?.as_object()
     }
 
-    /// Returns whether the client asks for a log.
+    /// Returns whether the client requests logging.
     pub(crate) fn wants_log(&self) -> bool {
         self.meta().is_some_and(|meta| meta.contains_key(META_LOG_LEVEL))
     }
@@ -175,14 +175,14 @@ impl RpcRequest {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ClientBody {
     One(Result<ClientRpc, (Value, McpError)>),
-    /// Several at once, as in revision 2025-03-26.
+    /// Several messages, as in revision 2025-03-26.
     Batch(Vec<Result<ClientRpc, (Value, McpError)>>),
 }
 
-/// Reads a body.
+/// Parses a body.
 ///
 /// # Errors
-/// When it is no JSON, or a batch that is empty or too large.
+/// If it is no JSON, or a batch that is empty or too large.
 pub(crate) fn read(body: &[u8]) -> Result<ClientBody, McpError> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| McpError::new(PARSE_ERROR, format!("the body is not JSON: {error}")))?;
@@ -198,7 +198,7 @@ pub(crate) fn read(body: &[u8]) -> Result<ClientBody, McpError> {
     }
 }
 
-/// Reads one message. An error comes with the id to answer to, `null` where there is none.
+/// Parses one message. An error contains the id for the response, or `null`.
 fn read_message(value: Value) -> Result<ClientRpc, (Value, McpError)> {
     let Value::Object(mut fields) = value else {
         return Err(invalid(Value::Null, "a message is a JSON object"));
@@ -245,7 +245,7 @@ fn invalid(id: Value, message: &str) -> (Value, McpError) {
     (id, McpError::new(INVALID_REQUEST, message))
 }
 
-/// The answer to a request.
+/// Returns the response to a request.
 pub(crate) fn answer(id: &MessageId, outcome: Result<Value, McpError>) -> Value {
     match outcome {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id.0, "result": result }),
@@ -253,7 +253,7 @@ pub(crate) fn answer(id: &MessageId, outcome: Result<Value, McpError>) -> Value 
     }
 }
 
-/// The answer to what was no request.
+/// Returns the error response to an invalid message.
 pub(crate) fn failure(id: &Value, error: McpError) -> Value {
     let McpError { code, message, data, .. } = error;
     let mut error = json!({ "code": code, "message": message });
@@ -263,7 +263,7 @@ pub(crate) fn failure(id: &Value, error: McpError) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "error": error })
 }
 
-/// A notification that a call goes on. `token` is what the client calls it by.
+/// Returns a progress notification. `token` is the client's progress token.
 pub(crate) fn progress(token: &Value, seconds: u64) -> Value {
     json!({
         "jsonrpc": "2.0",

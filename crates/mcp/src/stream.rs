@@ -1,4 +1,5 @@
-//! Answers as streams of server-sent events: what a call tells while it runs, then its answer.
+//! Responses as streams of server-sent events: the notifications of a running call, then its
+//! result.
 //!
 //! # References
 //! - <https://html.spec.whatwg.org/multipage/server-sent-events.html>
@@ -17,13 +18,13 @@ use tokio::sync::mpsc;
 
 use crate::message;
 
-/// Time after which a call that goes on is answered with a stream, where the client takes one.
+/// Time after which a running call is answered with a stream, if the client accepts one.
 const STREAM_AFTER: Duration = Duration::from_secs(2);
 
-/// Interval of progress on it, which also keeps the connection open.
+/// Interval of progress events on it, which also keep the connection open.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
-/// Answer of a call, and what belongs to it where it is no stream.
+/// Result of a call, with the status and headers for a response without a stream.
 pub(crate) struct CallAnswer {
     pub(crate) status: StatusCode,
     /// `www-authenticate`.
@@ -31,7 +32,7 @@ pub(crate) struct CallAnswer {
     pub(crate) body: Value,
 }
 
-/// Call that runs.
+/// A running call.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = CallAnswer> + Send>>;
 
 impl IntoResponse for CallAnswer {
@@ -44,11 +45,11 @@ impl IntoResponse for CallAnswer {
     }
 }
 
-/// A call that runs, and what it tells meanwhile.
+/// A running call, and its notifications.
 pub(crate) struct RunningCall {
     pub(crate) answering: Answering,
     pub(crate) notices: mpsc::Receiver<Value>,
-    /// Token by which the client names its progress.
+    /// Token by which the client identifies its progress.
     pub(crate) token: Option<Value>,
 }
 
@@ -69,7 +70,8 @@ impl RunningCall {
         }
     }
 
-    /// Answers with JSON what is over soon, and with a stream what is not, or tells something.
+    /// Responds with JSON to a short call, and with a stream to a long one or one with
+    /// notifications.
     pub(crate) async fn respond(mut self) -> Response {
         let first = self.next(STREAM_AFTER).await;
         match first {
@@ -82,7 +84,7 @@ impl RunningCall {
         }
     }
 
-    /// A client that closes the stream takes the call back.
+    /// A client cancels the call by closing the stream.
     fn stream(self, first: Option<Value>, answer: Option<Value>, seconds: u64) -> Response {
         let call = StreamedCall { call: self, first, answer, seconds };
         let events = stream::unfold(Some(call), |call| async { call?.next().await });
@@ -98,11 +100,11 @@ impl RunningCall {
 /// A call that is answered with a stream.
 struct StreamedCall {
     call: RunningCall,
-    /// Notice that made a stream of it.
+    /// Notification that started the stream.
     first: Option<Value>,
-    /// Answer, where it came before all notices were sent.
+    /// Result, if it arrived before all notifications were sent.
     answer: Option<Value>,
-    /// Time that it has run, as far as that was looked at.
+    /// Seconds that it has run, as of the last progress event.
     seconds: u64,
 }
 
@@ -133,7 +135,7 @@ impl StreamedCall {
                 self.seconds += PROGRESS_EVERY.as_secs();
                 match &self.call.token {
                     Some(token) => event(&message::progress(token, self.seconds)),
-                    // A comment: nothing for the client, and the connection stays open.
+                    // A comment: ignored by the client, and keeps the connection open.
                     None => Bytes::from_static(b": still running\n\n"),
                 }
             }
@@ -141,7 +143,7 @@ impl StreamedCall {
         Some((bytes, Some(self)))
     }
 
-    /// Sends no more progress of its own beside that of the tool: it only ever grows.
+    /// Stops the stream's own progress events once the tool sends some: progress must only grow.
     fn forward(&mut self, notice: Value) -> Value {
         if notice["method"] == "notifications/progress" {
             self.call.token = None;
@@ -150,13 +152,13 @@ impl StreamedCall {
     }
 }
 
-/// An answer that is JSON.
+/// Returns a JSON response.
 pub(crate) fn json_response(status: StatusCode, body: &Value) -> Response {
     let headers = [(header::CONTENT_TYPE, "application/json")];
     (status, headers, body.to_string()).into_response()
 }
 
-/// An event of a stream. JSON has no line breaks of its own.
+/// Formats an event of a stream. The JSON contains no line breaks.
 fn event(message: &Value) -> Bytes {
     Bytes::from(format!("event: message\ndata: {message}\n\n"))
 }

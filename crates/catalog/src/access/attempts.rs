@@ -1,7 +1,7 @@
-//! Wrong secrets of clients, counted so that nobody tries many of them in a short time.
+//! Counts wrong secrets of clients, to limit the rate of guesses.
 //!
-//! They are counted by client and by network address: what comes from one address keeps no client
-//! from its token at another one, so that nobody can lock out the owner of a client from afar.
+//! They are counted by client and by network address: wrong secrets from one address do not block
+//! the client at another one, so that an attacker cannot lock out a client remotely.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,19 +12,19 @@ use parking_lot::Mutex;
 
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Wrong secrets of one client from one address that are looked at one after another.
+/// Wrong secrets of one client from one address that are accepted in a burst.
 pub const WRONG_SECRETS_MAX: u32 = 20;
 
-/// Time after which one of them is forgiven.
+/// Time after which one more wrong secret is accepted.
 pub const WRONG_SECRET_FORGIVEN: Duration = Duration::from_secs(1);
 
-/// Clients and addresses that are remembered.
+/// Most pairs of client and address that are counted.
 const SOURCES_MAX: usize = 16_384;
 
-/// Client and address that a wrong secret came for and from.
+/// Client and address of a wrong secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SecretSource {
-    /// `None` for all ids that no client has.
+    /// `None` for all unknown ids.
     client: Option<Box<str>>,
     network: IpAddr,
 }
@@ -34,7 +34,7 @@ struct SecretSource {
 pub(super) struct WrongSecrets(Mutex<HashMap<SecretSource, Instant>>);
 
 impl WrongSecrets {
-    /// Checks whether another secret of a client from an address is looked at.
+    /// Checks whether another secret of a client from an address is accepted.
     ///
     /// # Errors
     /// `TooManyRequests`.
@@ -46,8 +46,9 @@ impl WrongSecrets {
         self.limited(client, address, || Ok(()))
     }
 
-    /// Runs a check of a client's secret unless too many from there were wrong; counts it if it
-    /// fails. `client` is `None` for ids that no client has. Without an address nothing is counted.
+    /// Runs a check of a client's secret, unless there were too many wrong secrets from the
+    /// address; counts a failed check. `client` is `None` for unknown ids. Without an address
+    /// nothing is counted.
     ///
     /// # Errors
     /// `TooManyRequests`; those of `check`.
@@ -67,7 +68,7 @@ impl WrongSecrets {
         check().inspect_err(|_| self.count(source, now))
     }
 
-    /// Tells whether another secret from there is looked at.
+    /// Returns whether another secret from this source is accepted.
     fn is_allowed(&self, source: &SecretSource, now: Instant) -> bool {
         let all = self.0.lock();
         let held = all.get(source).map(|until| until.saturating_duration_since(now));
@@ -80,7 +81,8 @@ impl WrongSecrets {
         if all.len() >= SOURCES_MAX && !all.contains_key(&source) {
             all.retain(|_, until| *until > now);
             if all.len() >= SOURCES_MAX {
-                // Who has that many addresses is stopped by no count, and others would pay for it.
+                // No limit stops an attacker with that many addresses, and other clients would
+                // suffer from it.
                 return;
             }
         }
@@ -89,7 +91,8 @@ impl WrongSecrets {
     }
 }
 
-/// Address that counts as one: with IPv6 everybody has 2⁶⁴ of them.
+/// Returns the address that is counted: with IPv6 the /64 network, because every host has 2⁶⁴
+/// addresses.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -115,7 +118,7 @@ mod tests {
             counts.count(stranger.clone(), now);
         }
         assert!(!counts.is_allowed(&stranger, now));
-        // The owner elsewhere, and other clients there, are not held up.
+        // The owner at another address, and other clients at this one, are not blocked.
         assert!(counts.is_allowed(&source("cl_1", "192.0.2.2"), now));
         assert!(counts.is_allowed(&source("cl_2", "192.0.2.1"), now));
         let later = now + WRONG_SECRET_FORGIVEN;

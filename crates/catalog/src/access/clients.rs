@@ -1,5 +1,5 @@
-//! Clients of the catalog's own: a secret each, hashed at rest, which may be changed while the old
-//! one is good for some time.
+//! The catalog's own clients: each has a secret, stored as a hash; after a change of the secret the
+//! old one stays valid for a grace period.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,31 +17,31 @@ use crate::store::Properties;
 /// Most clients.
 pub const CLIENTS_MAX: usize = 10_000;
 
-/// Longest time that an old secret is good beside a new one.
+/// Longest grace period of an old secret.
 pub const GRACE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Longest name of a client, in bytes.
 const NAME_BYTES_MAX: usize = 100;
 
-/// Prefix of secrets, so that they are found where they should not be.
+/// Prefix of secrets, by which leaked ones are found.
 const SECRET_PREFIX: &str = "cvs_";
 
-/// Prefix of a client's id among those of principals.
+/// Prefix of a client's principal id.
 pub(super) const PRINCIPAL_PREFIX: &str = "client:";
 
-/// A client as the store has it.
+/// A stored client.
 pub(super) struct StoredClient {
-    /// Names it; there is no colon in it.
+    /// Id, which contains no colon.
     pub(super) id: Box<str>,
-    /// Name for people.
+    /// Display name.
     pub(super) name: Box<str>,
-    /// True if it may do everything.
+    /// True if it has all rights.
     pub(super) operator: bool,
     /// Hash of its secret.
     pub(super) secret: Hash,
     /// Hash of the former secret, and the end of its validity (milliseconds since 1970).
     pub(super) previous: Option<(Hash, u64)>,
-    /// When it was made.
+    /// Time of creation.
     pub(super) created_ms: u64,
 }
 
@@ -96,7 +96,7 @@ impl StoredClient {
         bool::from(is_now) || was.is_some_and(|(old, _)| bool::from(old.ct_eq(secret)))
     }
 
-    /// Returns who it is where something is asked for.
+    /// Returns the principal of the client.
     pub(super) fn who(&self) -> CatalogPrincipal {
         CatalogPrincipal {
             operator: self.operator,
@@ -120,13 +120,14 @@ impl StoredClient {
     }
 }
 
-/// The client that a principal is.
+/// Returns the id of the client that a principal is.
 pub(super) fn of(who: &CatalogPrincipal) -> Option<&str> {
     who.id.strip_prefix(PRINCIPAL_PREFIX)
 }
 
-/// Refuses others than operators and the client itself. A token that may use one role only, and an
-/// API key, which lasts long and lies about, give no way to other secrets.
+/// Rejects principals other than operators and the client itself. A token limited to one role, or
+/// an API key, which lasts long and is often stored in files, must not give access to other
+/// secrets.
 pub(super) fn require_own(who: &CatalogPrincipal, id: &str) -> Result<()> {
     match of(who) == Some(id) && who.claims.is_none() {
         true => Ok(()),
@@ -134,7 +135,7 @@ pub(super) fn require_own(who: &CatalogPrincipal, id: &str) -> Result<()> {
     }
 }
 
-/// Returns whether this is what something may be called.
+/// Checks a name.
 pub(super) fn check_name(name: &str) -> Result<()> {
     if !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control) {
         return Ok(());
@@ -143,7 +144,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Err(CatalogError::new(ErrorReason::BadRequest, message))
 }
 
-/// Until when an old secret is good beside a new one (milliseconds since 1970).
+/// Returns the end of an old secret's grace period (milliseconds since 1970).
 pub(super) fn grace_ends(grace: Duration, now_ms: u64) -> Result<u64> {
     if grace > GRACE_MAX {
         let message = format!("`grace-seconds` is at most {}", GRACE_MAX.as_secs());
@@ -158,15 +159,15 @@ pub(super) fn no_such(id: &str) -> CatalogError {
     CatalogError::new(ErrorReason::NotFound, format!("Client does not exist: {excerpt}"))
 }
 
-/// Clients of the catalog's own.
+/// The catalog's own clients.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientRegistry<'a>(pub(super) &'a AccessControl);
 
 impl ClientRegistry<'_> {
-    /// Makes a client. Its secret exists in the answer and nowhere else.
+    /// Creates a client. Its secret is returned only here.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator; `BadRequest` when the name is none, or there are
+    /// `Forbidden` if the caller is no operator; `BadRequest` if the name is invalid, or there are
     /// too many.
     pub async fn create_client(
         self,
@@ -177,10 +178,10 @@ impl ClientRegistry<'_> {
         self.make_client(who, name, operator, None).await
     }
 
-    /// Makes a client that is known by its name, which no other has, and has properties.
+    /// Creates a client with a unique name and with properties.
     ///
     /// # Errors
-    /// Those of [`ClientRegistry::create_client`]; `AlreadyExists`; `BadRequest` when there are too
+    /// Those of [`ClientRegistry::create_client`]; `AlreadyExists`; `BadRequest` if there are too
     /// many properties.
     pub async fn create_named_client(
         self,
@@ -216,11 +217,11 @@ impl ClientRegistry<'_> {
         Ok(made)
     }
 
-    /// Gives a client another secret; the old one is good for `grace` more.
+    /// Replaces a client's secret; the old one stays valid for `grace`.
     ///
     /// # Errors
-    /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when
-    /// the grace is too long.
+    /// `Forbidden` unless the caller is an operator or the client itself; `NotFound`; `BadRequest`
+    /// if the grace period is too long.
     pub async fn rotate_client(
         self,
         who: &CatalogPrincipal,
@@ -238,10 +239,10 @@ impl ClientRegistry<'_> {
         Ok(NewSecret { client: client.ok_or_else(|| no_such(id))?, client_secret: text })
     }
 
-    /// Removes a client, its tokens and keys, and what was granted to it.
+    /// Removes a client, its tokens and keys, and the grants to it.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator; `NotFound`.
+    /// `Forbidden` if the caller is no operator; `NotFound`.
     pub async fn delete_client(self, who: &CatalogPrincipal, id: &str) -> Result<()> {
         only_operators(who)?;
         let principal = format!("{PRINCIPAL_PREFIX}{id}");
@@ -251,11 +252,11 @@ impl ClientRegistry<'_> {
         self.0.changed().await
     }
 
-    /// The client of this name.
+    /// Returns the client of this name.
     ///
     /// # Errors
-    /// `Forbidden` for others than operators and the client itself; `NotFound`; `AlreadyExists`
-    /// when several have the name, which then names none of them.
+    /// `Forbidden` unless the caller is an operator or the client itself; `NotFound`;
+    /// `AlreadyExists` if the name is ambiguous.
     pub fn client_named(self, who: &CatalogPrincipal, name: &str) -> Result<ClientRecord> {
         let loaded = self.0.0.loaded.read();
         let mut found = loaded.clients.values().filter(|it| *it.name == *name);
@@ -271,10 +272,10 @@ impl ClientRegistry<'_> {
         first.map(|it| it.record()).ok_or_else(|| no_such(name))
     }
 
-    /// All clients, by their ids, which sort by when they were made.
+    /// Returns all clients by their ids, which sort by creation time.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator.
+    /// `Forbidden` if the caller is no operator.
     pub fn list(self, who: &CatalogPrincipal) -> Result<Vec<ClientRecord>> {
         only_operators(who)?;
         let loaded = self.0.0.loaded.read();

@@ -1,5 +1,5 @@
 //! Metadata of warehouses, clients and roles for Polaris's management: properties, and a version
-//! that moves with each change, by which two who change the same thing learn of each other.
+//! that increases with each change, by which concurrent changes of one object are detected.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::CatalogPrincipal;
 use crate::store::{EntityChange, EntityKey, EntityKind, EntityRecord, Properties};
 
-/// Most properties of one thing.
+/// Most properties of one entity.
 pub const ENTITY_PROPERTIES_MAX: usize = 100;
 
-/// Most bytes that they have together.
+/// Most bytes of all properties of one entity.
 pub const ENTITY_PROPERTIES_BYTES_MAX: usize = 16 << 10;
 
-/// Refuses properties that nobody keeps.
+/// Rejects properties that exceed the limits.
 ///
 /// # Errors
 /// `BadRequest`.
@@ -34,19 +34,19 @@ pub(crate) fn check_properties(properties: &Properties) -> Result<()> {
 pub struct EntityRegistry<'a>(pub(super) &'a AccessControl);
 
 impl EntityRegistry<'_> {
-    /// Returns what is said of one thing. Who asks was seen to be allowed to see it.
+    /// Returns the metadata of one entity. The caller has already checked that it may be shown.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn entity(self, key: EntityKey) -> Result<EntityRecord> {
         Ok(self.0.0.store.entity(key).await?.unwrap_or_default())
     }
 
-    /// Returns what is said of all of a kind, in a warehouse or in none, by name; for warehouses by
-    /// their ids. Who asks was seen to be allowed to see them.
+    /// Returns the metadata of all entities of a kind, in a warehouse or outside of warehouses, by
+    /// name; warehouses by id. The caller has already checked that they may be shown.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn list(
         self,
         kind: EntityKind,
@@ -55,11 +55,11 @@ impl EntityRegistry<'_> {
         self.0.0.store.entities(kind, warehouse).await
     }
 
-    /// Says something else of a client or a role.
+    /// Changes the properties of a client or a role.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator; `NotFound`; `CommitFailed` when it has another
-    /// version; `BadRequest` when the properties are too many.
+    /// `Forbidden` if the caller is no operator; `NotFound`; `CommitFailed` if it has another
+    /// version; `BadRequest` if there are too many properties.
     pub async fn update_entity(
         self,
         who: &CatalogPrincipal,

@@ -1,5 +1,5 @@
-//! Commits: requirements against the document as it is, updates in order, a new file, and the
-//! pointer.
+//! Commits: requirements are checked against the present document, updates applied in order, a new
+//! file written, and the pointer moved.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::store::{
 };
 use crate::warehouse::Warehouse;
 
-/// Number of times that a commit that lost against another server is tried again.
+/// Most retries of a commit that lost against another server.
 pub const RETRIES_MAX: u32 = 4;
 
 /// Most tables of one transaction.
@@ -33,21 +33,21 @@ pub const TRANSACTION_TABLES_MAX: usize = 1000;
 pub(super) enum CommitStep {
     /// No change.
     Same(Arc<CachedVersion>),
-    /// A table gets another document.
+    /// A table gets a new document.
     Next {
         base: Arc<CachedVersion>,
         placed: PlacedDocument<TableDoc>,
-        /// Its file, unless it is written already.
+        /// Its file, unless it is already written.
         file: Option<UnwrittenFile>,
-        /// Metadata files that the new document does not name any more.
+        /// Metadata files that the new document no longer names.
         fallen: Vec<String>,
     },
-    /// A table is made.
+    /// A table is created.
     New { placed: PlacedDocument<TableDoc>, file: Option<UnwrittenFile> },
 }
 
 impl CommitStep {
-    /// The document that is to be, and its file if that is still to be written.
+    /// Returns the new document, and its file if that is still to be written.
     fn placed_mut(&mut self) -> Option<(&PlacedDocument<TableDoc>, &mut Option<UnwrittenFile>)> {
         match self {
             CommitStep::Same(_) => None,
@@ -68,11 +68,11 @@ pub(super) struct TableCommit {
 }
 
 impl RelationService {
-    /// Commits updates of a table, or makes one that was staged. Answers how it is then.
+    /// Commits updates of a table, or creates a staged one. Returns its new state.
     ///
     /// # Errors
-    /// `NoSuchTable`; `CommitFailed` when a requirement does not hold; those of
-    /// [`update::apply`]. `CommitStateUnknown` when it may have happened.
+    /// `NoSuchTable`; `CommitFailed` if a requirement does not hold; those of [`update::apply`].
+    /// `CommitStateUnknown` if the commit may have succeeded.
     pub async fn commit_table(
         &self,
         call: &ChangeCall<'_>,
@@ -96,10 +96,10 @@ impl RelationService {
         self.change_one(call, warehouse, RelationKind::Table, ident, act).await
     }
 
-    /// Commits changes of several tables, all or none.
+    /// Commits changes of several tables: all or none.
     ///
     /// # Errors
-    /// As of [`RelationService::commit_table`], of the first table that has one.
+    /// Those of [`RelationService::commit_table`], for the first table that fails.
     pub async fn commit_transaction(
         &self,
         call: &ChangeCall<'_>,
@@ -121,12 +121,12 @@ impl RelationService {
             changes.push(self.allow_commit(call, warehouse, ident, request)?);
         }
         if changes.is_empty() {
-            // No right would be asked for.
+            // No right would be checked.
             return Err(refuse(
                 "`table-changes` is empty: it needs a change of at least one table",
             ));
         }
-        // In one order for everybody, so that no two wait for each other.
+        // All requests lock in one order, so that no two wait for each other.
         changes.sort_by(|one, other| one.ident.cmp(&other.ident));
         if changes.windows(2).any(|pair| pair[0].ident == pair[1].ident) {
             return Err(refuse("a table is in `table-changes` twice"));
@@ -143,8 +143,8 @@ impl RelationService {
         self.0.changes.run(call, act, async || Ok(())).await
     }
 
-    /// Refuses a commit that the principal may not make. Where it may have files is looked at when
-    /// it is known whether they are anywhere else than before.
+    /// Rejects a commit that the principal may not make. Its locations are checked later, when it
+    /// is known whether they differ from the present ones.
     pub(super) fn allow_commit(
         &self,
         call: &ChangeCall<'_>,
@@ -162,7 +162,7 @@ impl RelationService {
             if moves || touches_protection(&request.updates) {
                 self.0.rights.allow(call.who, warehouse, AccessRight::Manage, object)?;
             }
-            // Files that a table has left have no policy.
+            // Files at a table's former location are not covered by a policy.
             if moves {
                 self.0.rights.require_unrestricted(call.who, warehouse, &ident)?;
             }
@@ -171,8 +171,8 @@ impl RelationService {
         Ok(TableCommit { ident, request, scope })
     }
 
-    /// Commits changes of several tables, all or none, and tries again when another server came
-    /// first. The caller holds the lock of every table. Answers the entries in the same order.
+    /// Commits changes of several tables, all or none, and retries if another server was faster.
+    /// The caller holds the lock of every table. Returns the entries in the same order.
     pub(super) async fn commit_all(
         &self,
         warehouse: &Warehouse,

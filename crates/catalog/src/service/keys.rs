@@ -1,8 +1,8 @@
-//! Requests that are carried out once, however often they come: `Idempotency-Key`.
+//! Requests that are carried out once, however often they are sent: `Idempotency-Key`.
 //!
-//! What was done is remembered in the transaction that does it; a refusal that would be the same
-//! again, after it. A request that comes while the first one is under way waits for it. What failed
-//! for the server's fault is not remembered: it may be tried again.
+//! A change is recorded in its own transaction; a rejection that would be repeated is recorded
+//! after it. A request that arrives while the first one is in progress waits for it. Failures of
+//! the server are not recorded: the request may be retried.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,23 +17,23 @@ use crate::locks::KeyLocks;
 use crate::principal::ChangeCall;
 use crate::store::{CatalogStore, ChangeContext, ChangeLogStore, IdempotentOutcome, NameCounters};
 
-/// Time that a key is remembered.
+/// Time for which a key is stored.
 pub const KEY_LIFETIME: Duration = Duration::from_secs(30 * 60);
 
-/// Interval at which keys are forgotten.
+/// Interval at which expired keys are removed.
 const FORGET_EVERY: Duration = Duration::from_secs(300);
 
-/// Carries out each change in a task of its own, which its client does not end, and once for each
-/// key, and tells those who follow the log. Cheap to clone.
+/// Runs each change in a separate task, which continues if its client disconnects, and once for
+/// each key, and notifies followers of the log. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct ChangeRunner(Arc<ChangeRunnerInner>);
 
 struct ChangeRunnerInner {
     clock: DatabaseClock,
     change_log: ChangeLogStore,
-    /// True if other servers may be asked the same.
+    /// True if other servers may receive the same request.
     is_shared: bool,
-    /// Counters of names, which changes move.
+    /// Counters of names, which changes increment.
     names: NameCounters,
     feed: Arc<ChangeNotifier>,
     /// Locks of requests with an idempotency key.
@@ -62,16 +62,16 @@ impl ChangeRunner {
         }))
     }
 
-    /// Wakes those who follow the log after a change that was made elsewhere.
+    /// Wakes followers of the log after a change by another server.
     pub(super) fn wake_followers(&self) {
         self.0.feed.changed();
     }
 
-    /// Carries out a change in a task of its own: by `act`, or when it was done before, answers
-    /// what `again` finds.
+    /// Runs a change in a separate task: by `act`, or, if it was carried out before, returns the
+    /// result of `again`.
     ///
     /// # Errors
-    /// Those of `act` and of `again`; `UnprocessableEntity` when the key was used for another
+    /// Those of `act` and of `again`; `UnprocessableEntity` if the key was used for another
     /// request.
     pub(super) async fn run<T, A, B>(
         &self,
@@ -88,7 +88,7 @@ impl ChangeRunner {
         context.names = Some(self.0.names.clone());
         let changing = self.0.names.changing();
         let work = async move {
-            // Whatever comes of it, and before it is answered.
+            // Held regardless of the outcome, and until before the response.
             let _changing = changing;
             let Some((key, hash)) = context.key else {
                 let done = act(context).await;
@@ -109,7 +109,7 @@ impl ChangeRunner {
                 }
                 Err(error) => error,
             };
-            // Another server may have carried it out meanwhile, so that this one could not.
+            // Another server may have carried it out meanwhile, so that this one failed.
             if runner.0.is_shared
                 && let Some(done) = change_log.remembered(&context.principal, key).await?
             {
@@ -119,7 +119,7 @@ impl ChangeRunner {
             if is_final(error.kind)
                 && let Err(failed) = change_log.remember_refusal(&context, &error).await
             {
-                // The refusal is right all the same; the same request is judged again.
+                // The rejection is correct nevertheless; a repeated request is judged again.
                 let failed = &failed as &dyn std::error::Error;
                 tracing::warn!(error = failed, "a refusal is not remembered");
             }
@@ -144,17 +144,17 @@ impl ChangeRunner {
         }
     }
 
-    /// Forgets keys that nobody may use any more. Answers how many.
+    /// Removes expired keys. Returns how many.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(super) async fn forget_keys(&self) -> Result<u64> {
         let lifetime = u64::try_from(KEY_LIFETIME.as_millis()).map_err(CatalogError::internal)?;
         self.0.change_log.forget_keys(self.0.clock.now_ms().saturating_sub(lifetime)).await
     }
 }
 
-/// Refuses what was refused before, and another request with the same key.
+/// Repeats an earlier rejection, and rejects another request with the same key.
 fn judge(done: IdempotentOutcome, hash: &[u8; 32]) -> Result<()> {
     if done.hash != hash {
         let message = "the Idempotency-Key was used for another request";
@@ -163,7 +163,7 @@ fn judge(done: IdempotentOutcome, hash: &[u8; 32]) -> Result<()> {
     done.refused.map_or(Ok(()), |(kind, message)| Err(CatalogError::new(kind, message)))
 }
 
-/// Returns whether the same request would be refused again as long as nothing else changes.
+/// Returns whether the same request would be rejected again as long as nothing else changes.
 fn is_final(kind: ErrorReason) -> bool {
     (400..500).contains(&kind.status())
         && !matches!(

@@ -1,8 +1,8 @@
-//! Looking after tables in the background: snapshots that have expired, metadata files that nothing
-//! leads to any more.
+//! Maintenance of tables in the background: expired snapshots, and metadata files that are no
+//! longer referenced.
 //!
-//! A job is this server's and ends with it: what it has done by then is done and written down, and
-//! another one does the rest. A dry run goes the same way up to where something would change.
+//! A job belongs to this server and ends with it: completed steps are stored, and another job does
+//! the rest. A dry run takes the same path up to the first change.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,15 +36,15 @@ use crate::store::{
 };
 use crate::warehouse::{TableLocation, Warehouse};
 
-/// Tables that one request may name.
+/// Most tables in one request.
 pub const JOB_TABLES_MAX: usize = 1000;
-/// Namespaces, and tables, that one job goes through.
+/// Most namespaces, and most tables, that one job processes.
 pub const JOB_SCOPE_MAX: usize = 100_000;
-/// Files of a table's snapshots that are compared, at most.
+/// Most files of a table's snapshots that are compared.
 pub const FILES_MAX: usize = 1_000_000;
-/// Files of a metadata directory that are looked at, at most.
+/// Most files of a metadata directory that are examined.
 pub const METADATA_FILES_MAX: usize = 100_000;
-/// Files that are removed at a time.
+/// Files that are removed concurrently.
 const DELETES_AT_ONCE: usize = 8;
 
 /// Maintenance action on a table.
@@ -77,7 +77,7 @@ pub struct MaintenanceRequest {
     pub delete_files: bool,
 }
 
-/// Looks after tables in jobs of this server. Cheap to clone.
+/// Maintains tables in jobs of this server. Cheap to clone.
 #[derive(Clone)]
 pub struct MaintenanceService(pub(super) Arc<MaintenanceServiceInner>);
 
@@ -131,11 +131,11 @@ impl MaintenanceService {
         }))
     }
 
-    /// Starts a job. Answers its id.
+    /// Starts a job. Returns its id.
     ///
     /// # Errors
-    /// `Forbidden` unless the principal may manage all of what is named; `BadRequest`;
-    /// `NoSuchNamespace`; `ServiceUnavailable` when too many jobs run.
+    /// `Forbidden` unless the principal may manage all named objects; `BadRequest`;
+    /// `NoSuchNamespace`; `ServiceUnavailable` if too many jobs run.
     pub async fn start_maintenance(
         &self,
         call: &ChangeCall<'_>,
@@ -209,7 +209,7 @@ impl MaintenanceService {
         tables: &[TableIdent],
         job: &MaintenanceJob,
     ) {
-        // It is closed never.
+        // The semaphore is never closed.
         let Ok(_permit) = self.0.jobs.permits.acquire().await else { return };
         job.report.lock().state = JobState::Running;
         for ident in tables {
@@ -218,7 +218,7 @@ impl MaintenanceService {
             }
             let work = MaintenanceTask { service: self, who, warehouse, ident };
             if let Err(error) = Box::pin(work.run(request, job)).await {
-                // What is wrong with the table itself is told to who asked.
+                // Errors of the table itself are only reported to the caller.
                 if error.kind.status() >= 500 {
                     let cause = &error as &dyn std::error::Error;
                     tracing::warn!(error = cause, table = %ident, "a table is not looked after");
@@ -232,7 +232,7 @@ impl MaintenanceService {
         job.report.lock().state = state;
     }
 
-    /// Tables of a namespace and of all that are in it, or of a warehouse.
+    /// Returns the tables of a namespace and everything below it, or of a warehouse.
     async fn tables_within(
         &self,
         warehouse: &Warehouse,
@@ -261,7 +261,7 @@ impl MaintenanceService {
     }
 }
 
-/// A table in a job's hands.
+/// A job's work on one table.
 struct MaintenanceTask<'a> {
     service: &'a MaintenanceService,
     who: &'a CatalogPrincipal,
@@ -280,7 +280,7 @@ impl MaintenanceTask<'_> {
         Ok(())
     }
 
-    /// The table as it is. Rights may have been taken back since the job began.
+    /// Returns the present table. Rights may have been revoked since the job began.
     async fn target(&self) -> Result<(Arc<CachedVersion>, PlanTarget)> {
         let MaintenanceTask { service, who, warehouse, ident } = self;
         service.0.rights.allow(
@@ -338,7 +338,7 @@ impl MaintenanceTask<'_> {
         }
     }
 
-    /// Commits what has expired of a table that is still what it was; false when it is not.
+    /// Commits the expiry for an unchanged table; returns false if it has changed.
     async fn commit(&self, base: &Arc<CachedVersion>, expiry: &ExpiryPlan) -> Result<bool> {
         let MaintenanceTask { service, who, warehouse, ident } = self;
         let _lock = service.0.entries.lock(warehouse, ident).await;
@@ -366,7 +366,7 @@ impl MaintenanceTask<'_> {
         }
     }
 
-    /// Files below the table's location that only snapshots lead to that have expired.
+    /// Returns files below the table's location that only expired snapshots refer to.
     async fn doomed(
         &self,
         target: &PlanTarget,
@@ -398,7 +398,7 @@ impl MaintenanceTask<'_> {
             }
         }
         let [gone, stay] = all;
-        // Each place has many names: what stays is compared by where it is.
+        // A location has several spellings: files to keep are compared by their parsed location.
         let place = |it: &str| it.parse::<TableLocation>().ok();
         let stay: HashSet<_> =
             stay.iter().filter_map(|it| place(it)).map(|it| it.to_string()).collect();
@@ -411,7 +411,7 @@ impl MaintenanceTask<'_> {
         Ok(free)
     }
 
-    /// Metadata files that neither the table, its own log nor the catalog's leads to.
+    /// Removes metadata files that neither the table, its own log nor the catalog's log refers to.
     async fn clean(&self, dry_run: bool, job: &MaintenanceJob) -> Result<()> {
         let (entry, target) = self.target().await?;
         let (doc, pointer) = table(&entry)?;
@@ -438,7 +438,7 @@ impl MaintenanceTask<'_> {
             .collect();
         let mut stale = Vec::new();
         for name in names {
-            // Who is committing at this moment writes one that has a higher number.
+            // A concurrent commit writes a file with a higher number.
             if documents::own_number(&name).is_none_or(|it| it > number) {
                 continue;
             }
@@ -454,7 +454,7 @@ impl MaintenanceTask<'_> {
         Ok(())
     }
 
-    /// Removes files, several at a time, unless they are only to be listed.
+    /// Removes files, several at a time, or only lists them.
     async fn remove(
         &self,
         dry_run: bool,

@@ -1,8 +1,8 @@
 //! Health of a table: sizes of its files, deletes, partitions, manifests and snapshots, and what to
 //! do about them.
 //!
-//! Manifests are read one after the other and none is kept for it, so that the memory is that of
-//! one manifest and of the partitions that [`SnapshotFigures`] tells apart. No data file is opened.
+//! Manifests are read one after the other and are not cached, so that the memory use is that of one
+//! manifest and of the partitions that [`SnapshotFigures`] distinguishes. No data file is opened.
 //!
 //! # References
 //! - <https://iceberg.apache.org/docs/latest/maintenance/>
@@ -24,33 +24,34 @@ use crate::principal::CatalogPrincipal;
 use crate::store::{RelationKind, TimelineMoment};
 use crate::warehouse::Warehouse;
 
-/// Manifests of one answer; the figures of a snapshot with more are those of its first ones.
+/// Most manifests for one response; the figures of a snapshot with more cover its first ones.
 pub const STATS_MANIFESTS_MAX: usize = 2_000;
 
-/// Bytes that the manifests of one answer may take in memory together, about, though one after the
-/// other; no more are read after that.
+/// Approximate total of bytes in memory, over all manifests of one response, though each is
+/// released before the next; reading stops beyond it.
 const STATS_WEIGHT_MAX: usize = 1 << 30;
 
-/// Partitions of each list of an answer.
+/// Most partitions in each list of a response.
 const PARTITIONS_SHOWN: usize = 20;
 
-/// Property with the size that writers aim at, and its default as in the reference.
+/// Property with the target size of data files, and its default as in the reference.
 const TARGET_SIZE: &str = "write.target-file-size-bytes";
 const TARGET_SIZE_DEFAULT: i64 = 512 << 20;
-/// Property with the size of manifests that commits aim at, and its default.
+/// Property with the target size of manifests, and its default.
 const MANIFEST_SIZE: &str = "commit.manifest.target-size-bytes";
 const MANIFEST_SIZE_DEFAULT: i64 = 8 << 20;
 
 /// A file is small below three quarters of the target, as for `rewrite_data_files`.
 const SMALL_NUMERATOR: i64 = 3;
 const SMALL_DENOMINATOR: i64 = 4;
-/// Small files of one partition that are worth merging, as for `rewrite_data_files`.
+/// Number of small files in one partition from which merging is worthwhile, as for
+/// `rewrite_data_files`.
 const SMALL_FILES_MIN: u64 = 5;
-/// Share of deleted rows that is worth rewriting, in percent: `delete-ratio-threshold`.
+/// Share of deleted rows from which rewriting is worthwhile, in percent: `delete-ratio-threshold`.
 const DELETED_PERCENT_MIN: u64 = 30;
-/// Delete files for each data file that is worth rewriting.
+/// Delete files for each data file from which rewriting is worthwhile.
 const DELETES_PER_FILE_MIN: u64 = 1;
-/// Manifests below which nothing is gained by merging them: `commit.manifest.min-count-to-merge`.
+/// Number of manifests below which merging is useless: `commit.manifest.min-count-to-merge`.
 const MANIFESTS_MIN: u64 = 100;
 
 /// Snapshot whose figures are wanted.
@@ -191,12 +192,11 @@ pub struct Recommendation {
 }
 
 impl Catalog {
-    /// Health of a table at a snapshot, as the table is or as it was.
+    /// Returns the health of a table at a snapshot, in its present or in a past state.
     ///
     /// # Errors
-    /// `NoSuchTable`; `BadRequest` when there is no such snapshot, branch or tag; `Forbidden` for
-    /// whoever reads the table restricted, because partitions are values; those of reading
-    /// manifests.
+    /// `NoSuchTable`; `BadRequest` if the snapshot, branch or tag does not exist; `Forbidden` if
+    /// policies restrict the caller, because partitions contain values; those of reading manifests.
     pub async fn table_health(
         &self,
         who: &CatalogPrincipal,
@@ -217,7 +217,7 @@ impl Catalog {
             }
         };
         let doc = entry.table().ok_or_else(|| kind.no_such(ident))?;
-        // Rights and policies are those on the table that is there.
+        // Rights and policies are those of the present table.
         let today = today.ok_or_else(|| kind.no_such(ident))?;
         self.0.rights.require_unrestricted(who, warehouse, &today)?;
         let snapshot = chosen(doc, &wanted)?;
@@ -241,7 +241,7 @@ impl Catalog {
     }
 }
 
-/// The snapshot that is asked for.
+/// Returns the requested snapshot.
 fn chosen<'a>(
     doc: &'a TableDoc,
     wanted: &StatsSnapshot,
@@ -262,13 +262,13 @@ fn chosen<'a>(
     doc.snapshot(id).map(Some).ok_or_else(missing)
 }
 
-/// A size in a property, or the default where there is none that could be one.
+/// Returns a size from a property, or the default if it is missing or invalid.
 fn size(doc: &TableDoc, name: &str, default: i64) -> i64 {
     let configured = doc.properties.get(name).and_then(|it| it.trim().parse::<i64>().ok());
     configured.filter(|bytes| *bytes > 0).unwrap_or(default)
 }
 
-/// Parts of an answer about health.
+/// Data for a response about health.
 struct HealthView<'a> {
     doc: &'a TableDoc,
     figures: SnapshotFigures,
@@ -348,7 +348,7 @@ impl HealthView<'_> {
         found.into_iter().flatten().collect()
     }
 
-    /// Small files, or many deletes.
+    /// Recommends compaction for small files or many deletes.
     fn compact(&self) -> Option<Recommendation> {
         let figures = &self.figures;
         let many = figures.partitions().filter(|it| it.small_files >= SMALL_FILES_MIN);
@@ -419,8 +419,8 @@ impl HealthView<'_> {
         })
     }
 
-    /// Metadata files that fell out of the log, which nothing removed. Data files that nothing
-    /// leads to are not looked for: the table's directory is not listed.
+    /// Counts metadata files that dropped out of the log and were not removed. Orphaned data files
+    /// are not searched: the table's directory is not listed.
     fn orphans(&self) -> Option<Recommendation> {
         let most = self.doc.metadata_log.len();
         let is_full = most >= iceberg::doc::properties::PREVIOUS_VERSIONS_MAX_DEFAULT;
@@ -437,7 +437,7 @@ impl HealthView<'_> {
         })
     }
 
-    /// Returns the call of a procedure as Spark writes it. The name is quoted as SQL quotes texts.
+    /// Returns the call of a procedure in Spark's syntax. The name is quoted as an SQL string.
     fn call(&self, procedure: &str) -> String {
         let name = self.ident.to_string().replace('\'', "''");
         format!("CALL system.{procedure}(table => '{name}')")

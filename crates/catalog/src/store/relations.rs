@@ -1,5 +1,5 @@
-//! Tables and views: which document each has now. The pointer moves by comparing its version, in
-//! one transaction with the line of the log.
+//! Tables and views, and the current document of each. The pointer is moved by compare-and-swap of
+//! its version, in one transaction with the line of the log.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use super::{namespaces, rights};
 use crate::database::{CatalogDatabase, DiskWork, TransactionFailure};
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Longest document that is kept in the store beside its file, in bytes. A longer one is only in
-/// its file, which is flushed before the pointer moves.
+/// Longest document that is stored in the database beside its file, in bytes. A longer one is only
+/// in its file, which is flushed before the pointer moves.
 pub const DOCUMENT_BYTES_KEPT_MAX: usize = 128 << 10;
 
 /// Kind of a relation.
@@ -29,7 +29,7 @@ pub enum RelationKind {
 }
 
 impl RelationKind {
-    /// Returns the name in the store and in answers.
+    /// Returns the name in the store and in responses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl RelationKind {
         }
     }
 
-    /// That there is none of this name.
+    /// Returns the error for a relation that does not exist.
     #[must_use]
     pub fn no_such(self, ident: &TableIdent) -> CatalogError {
         let kind = match self {
@@ -67,7 +67,7 @@ impl RelationKind {
         CatalogError::new(kind, format!("{} does not exist: {ident}", self.title()))
     }
 
-    /// That one cannot be made because `found` has its name.
+    /// Returns the error for a name that `found` already has.
     #[must_use]
     pub fn exists(self, found: RelationKind, ident: &TableIdent) -> CatalogError {
         let message = match self == found {
@@ -81,7 +81,7 @@ impl RelationKind {
 /// Pointer to a version of a relation: where its document is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataPointer {
-    /// Names the relation for as long as it lives, whatever it is called.
+    /// Id of the relation, which never changes.
     pub id: String,
     /// Kind of relation.
     pub kind: RelationKind,
@@ -89,18 +89,18 @@ pub struct MetadataPointer {
     pub uuid: String,
     /// Location of its data, as in its document.
     pub base: String,
-    /// Counts its documents, from 1.
+    /// Number of its document, starting at 1.
     pub version: u64,
     /// The metadata file.
     pub location: String,
 }
 
-/// A relation at one time.
+/// A relation at a point in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRelation {
-    /// Version and place of the document.
+    /// Version and location of the document.
     pub pointer: MetadataPointer,
-    /// Document; none when that is too long to be kept here.
+    /// Document; `None` if it is too long to be stored here.
     pub document: Option<Bytes>,
 }
 
@@ -115,17 +115,17 @@ pub struct PointerSwap {
     pub uuid: String,
     /// The location in the new document.
     pub base: String,
-    /// Other places for files that the new document names.
+    /// Other locations for files in the new document.
     pub places: Vec<String>,
     /// The new metadata file.
     pub location: String,
     /// The new document.
     pub document: Bytes,
-    /// Action, as the log names it.
+    /// Action for the log.
     pub act: LogAction,
 }
 
-/// A relation that is to be.
+/// A relation to create.
 #[derive(Clone, Debug)]
 pub struct NewRelation {
     /// Name of the relation.
@@ -136,13 +136,13 @@ pub struct NewRelation {
     pub uuid: String,
     /// The location in its document.
     pub base: String,
-    /// Other places for files that its document names.
+    /// Other locations for files in its document.
     pub places: Vec<String>,
     /// The metadata file.
     pub location: String,
     /// Document.
     pub document: Bytes,
-    /// Action, as the log names it.
+    /// Action for the log.
     pub act: LogAction,
 }
 
@@ -161,7 +161,7 @@ pub(super) fn pointer(row: &SqlRow) -> Stored<MetadataPointer> {
     })
 }
 
-/// The document as the store keeps it.
+/// Returns the document for the store.
 fn stored_document(document: &Bytes) -> SqlValue {
     if document.len() > DOCUMENT_BYTES_KEPT_MAX { SqlValue::Null } else { document.to_vec().into() }
 }
@@ -191,10 +191,10 @@ pub(crate) struct RelationStore {
 }
 
 impl RelationStore {
-    /// A table or a view; nothing when there is none of this name.
+    /// Returns a table or a view; `None` if it does not exist.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn relation(
         &self,
         warehouse: &str,
@@ -216,7 +216,7 @@ impl RelationStore {
     /// Reads the pointer to a relation's version, without its document.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn pointer(
         &self,
         warehouse: &str,
@@ -227,8 +227,8 @@ impl RelationStore {
         read.await
     }
 
-    /// Names of all tables or of all views of a namespace, in order: those after `after`, at most
-    /// `limit`.
+    /// Returns the names of all tables or of all views of a namespace, in order: those after
+    /// `after`, at most `limit`.
     ///
     /// # Errors
     /// `NoSuchNamespace`.
@@ -243,7 +243,8 @@ impl RelationStore {
         let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
         let read = self.database.read("catalog.relations", move |it| {
             namespaces::require(it, &warehouse, &namespace)?;
-            // The kind comes first: the number of the parameter after it is that of `page_all`.
+            // The kind comes first, so that the next parameter has the number that `page_all`
+            // expects.
             let sql = match kind {
                 RelationKind::Table => {
                     "SELECT name FROM catalog_tables WHERE warehouse = $1 AND namespace = $2 \
@@ -260,10 +261,10 @@ impl RelationStore {
         read.await
     }
 
-    /// Keeps a new table or view.
+    /// Stores a new table or view.
     ///
     /// # Errors
-    /// `NoSuchNamespace`, or `AlreadyExists` when a table or a view has its name.
+    /// `NoSuchNamespace`, or `AlreadyExists` if a table or a view has its name.
     pub(crate) async fn insert_relation(
         &self,
         context: &ChangeContext,
@@ -273,11 +274,10 @@ impl RelationStore {
         Ok(self.insert_relation_after(None, context, warehouse, new).await?)
     }
 
-    /// Keeps a new table or view, once `before` has written its file if that is
-    /// still to be done.
+    /// Stores a new table or view, after `before` has written its file if necessary.
     ///
     /// # Errors
-    /// That of `before`, or those of [`RelationStore::insert_relation`].
+    /// Those of `before` and of [`RelationStore::insert_relation`].
     pub(crate) async fn insert_relation_after(
         &self,
         before: Option<DiskWork>,
@@ -295,10 +295,10 @@ impl RelationStore {
         written.await
     }
 
-    /// Moves pointers of several relations, and makes others: all or none.
+    /// Moves the pointers of several relations, and creates others: all or none.
     ///
     /// # Errors
-    /// `CommitFailed` when one is not what it has to be still; those of
+    /// `CommitFailed` if one is not in the expected state; those of
     /// [`RelationStore::insert_relation`].
     pub(crate) async fn swap(
         &self,
@@ -310,11 +310,11 @@ impl RelationStore {
         Ok(self.swap_after(None, context, warehouse, swaps, new).await?)
     }
 
-    /// Moves pointers of several relations, and makes others, once `before` has written those
-    /// of their files that are still to be written: all or none.
+    /// Moves the pointers of several relations, and creates others, after `before` has written
+    /// their unwritten files: all or none.
     ///
     /// # Errors
-    /// That of `before`, or those of [`RelationStore::swap`].
+    /// Those of `before` and of [`RelationStore::swap`].
     pub(crate) async fn swap_after(
         &self,
         before: Option<DiskWork>,
@@ -337,7 +337,7 @@ impl RelationStore {
         written.await
     }
 
-    /// Removes a table or a view. Answers what it was.
+    /// Removes a table or a view. Returns its last state.
     ///
     /// # Errors
     /// `NoSuchTable` or `NoSuchView`.
@@ -361,10 +361,10 @@ impl RelationStore {
         written.await
     }
 
-    /// Gives a table or a view another name, in the same namespace or another one.
+    /// Renames a table or a view, within its namespace or to another one.
     ///
     /// # Errors
-    /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace` of the new name, or `AlreadyExists`.
+    /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace` for the new name, or `AlreadyExists`.
     pub(crate) async fn rename_relation(
         &self,
         context: &ChangeContext,
@@ -413,12 +413,11 @@ impl RelationStore {
         written.await
     }
 
-    /// Returns whether a metadata file is what some relation's pointer leads to, but for the
-    /// relation with the id `except`, in any warehouse. What was dropped and can come back counts
-    /// as well.
+    /// Returns whether a relation other than `except` points to a metadata file, in any warehouse.
+    /// Dropped relations that can be restored count as well.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn is_pointed_at(&self, location: &str, except: &str) -> Result<bool> {
         let parameters = [SqlValue::from(location), SqlValue::from(except)];
         let read = self.database.read("catalog.is_pointed_at", move |it| {
@@ -429,12 +428,12 @@ impl RelationStore {
         read.await
     }
 
-    /// Relations whose document is kept here and that changed within `window_ms` of the last
-    /// change: their files may have been lost with the power. In the order of their ids, those
-    /// after `after`, at most `limit`.
+    /// Returns relations whose document is stored here and that changed within `window_ms` of the
+    /// last change: their files may have been lost in a power failure. In the order of their ids,
+    /// those after `after`, at most `limit`.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn recent(
         &self,
         warehouse: &str,
@@ -462,12 +461,12 @@ impl RelationStore {
     }
 }
 
-/// Result of [`RelationStore::swap`], in the order of what it was given.
+/// Result of [`RelationStore::swap`], in the order of its arguments.
 #[derive(Clone, Debug, Default)]
 pub struct SwapOutcome {
     /// The pointers that moved.
     pub swapped: Vec<MetadataPointer>,
-    /// The relations that were made.
+    /// The relations that were created.
     pub made: Vec<MetadataPointer>,
 }
 
@@ -481,7 +480,7 @@ pub(super) fn require(
     found.ok_or_else(|| SqlStoreError::refuse(kind.no_such(ident)))
 }
 
-/// Removes the row of a relation that was found.
+/// Deletes the row of an existing relation.
 pub(super) fn delete(
     it: &mut dyn StoreTransaction,
     context: &ChangeContext,
@@ -500,7 +499,7 @@ pub(super) fn delete(
     log::write_relation(it, context, warehouse, act, ident, &line)
 }
 
-/// Writes the row of a relation whose name is free.
+/// Inserts the row of a relation whose name is free.
 pub(super) fn insert(
     it: &mut dyn StoreTransaction,
     context: &ChangeContext,

@@ -130,13 +130,13 @@ pub struct TimelineBounds {
 /// A moment of the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimelineMoment {
-    /// After the line of this number.
+    /// After the line with this number.
     Number(i64),
     /// At this time, in milliseconds since 1970.
     Time(u64),
 }
 
-/// The column that numbers lines in the order of their commits.
+/// Column that numbers lines in the order of their commits.
 pub(super) fn number_column(dialect: StoreDialect) -> &'static str {
     match dialect {
         StoreDialect::Sqlite => "seq",
@@ -160,8 +160,8 @@ pub(super) fn bounds(
     Ok(TimelineBounds { oldest: row.get(0)?, newest: row.get(1)? })
 }
 
-/// The number of the last line of a moment. Lines are stamped before they are committed: a moment
-/// is behind the last line, in the order of commits, that is not younger.
+/// Returns the number of the last line of a moment. Lines are stamped before they are committed: a
+/// moment is after the last line, in the order of commits, that is not younger.
 pub(super) fn number_at(
     it: &mut dyn StoreTransaction,
     moment: TimelineMoment,
@@ -182,8 +182,8 @@ pub(super) fn number_at(
             );
             match it.query_one(&sql, &[ms(at_ms)])? {
                 Some(row) => row.get(0)?,
-                // Before the first line that is there. Lines that were removed are known by how
-                // young the youngest was; before that one, nobody knows.
+                // Before the first existing line. Of removed lines only the time of the youngest is
+                // known; the state before it is unknown.
                 None if bounds.oldest == 0 || at_ms >= removed_ms(it)? => bounds.oldest,
                 None => -1,
             }
@@ -192,13 +192,13 @@ pub(super) fn number_at(
     if number < bounds.oldest { Err(SqlStoreError::refuse(too_old(bounds))) } else { Ok(number) }
 }
 
-/// When the youngest of the lines was written that were removed.
+/// Time at which the youngest removed line was written.
 fn removed_ms(it: &mut dyn StoreTransaction) -> std::result::Result<u64, SqlStoreError> {
     let row = it.query_one("SELECT oldest_ms FROM catalog_log_bounds WHERE id = 1", &[])?;
     row.map_or(Ok(0), |row| row.get(0))
 }
 
-/// That the log does not go back so far.
+/// Returns the error for a moment before the start of the log.
 #[must_use]
 pub fn too_old(bounds: TimelineBounds) -> CatalogError {
     let oldest = bounds.oldest;
@@ -206,10 +206,10 @@ pub fn too_old(bounds: TimelineBounds) -> CatalogError {
     CatalogError::new(ErrorReason::Gone, message)
 }
 
-/// Numbers lines that can be seen and have no number yet, where writing them does not do it.
+/// Numbers visible lines without a number, in databases in which writing does not number them.
 ///
 /// # Errors
-/// When the store cannot be used.
+/// If the store cannot be used.
 pub(super) async fn number_lines(database: &CatalogDatabase) -> Result<()> {
     if !database.is_shared_by_servers() {
         return Ok(());
@@ -225,7 +225,7 @@ pub(super) async fn number_lines(database: &CatalogDatabase) -> Result<()> {
         match database.sql_store().transact_idempotent("catalog.number", number_some).await {
             Ok(count) if i64::try_from(count).is_ok_and(|count| count < STEP) => return Ok(()),
             Ok(_) => {}
-            // Another server numbers the same lines; they have their numbers when it is done.
+            // Another server numbers the same lines; they have their numbers when it has finished.
             Err(error @ SqlStoreError::Contended { .. }) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "lost a numbering");
                 return Ok(());
@@ -235,10 +235,10 @@ pub(super) async fn number_lines(database: &CatalogDatabase) -> Result<()> {
     }
 }
 
-/// Gives the next numbers to lines in the order in which they were written, which is the order in
-/// which changes of one thing were committed.
+/// Assigns the next numbers to lines in the order in which they were written, which is the order of
+/// commits for changes of one object.
 fn number_some(it: &mut dyn StoreTransaction) -> std::result::Result<u64, SqlStoreError> {
-    // First, so that of two servers one waits or is told to try again.
+    // Done first, so that of two servers one waits or has to retry.
     let sql = "UPDATE catalog_log_bounds SET newest = newest WHERE id = 1";
     it.execute(sql, &[])?;
     let TimelineBounds { newest, .. } = bounds(it)?;
@@ -258,7 +258,7 @@ pub(super) fn trim_some(
     before_ms: u64,
 ) -> std::result::Result<u64, SqlStoreError> {
     let column = number_column(it.dialect());
-    // The numbers have no gaps, so a step of numbers is a step of lines.
+    // Numbers have no gaps, so a range of numbers is a range of lines of that size.
     let end = bounds(it)?.oldest.saturating_add(STEP);
     let sql = format!(
         "SELECT {column} FROM catalog_log WHERE {column} <= $1 AND at_ms >= $2 \

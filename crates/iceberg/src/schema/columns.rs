@@ -1,4 +1,4 @@
-//! The columns of a schema in one list, those within columns included.
+//! The columns of a schema in one list, including nested ones.
 
 use std::collections::HashMap;
 
@@ -7,44 +7,44 @@ use crate::error::{bad, invalid};
 use crate::json::{JsonKind, RawJson};
 use crate::{CatalogError, ErrorReason, Result};
 
-/// Columns of a schema at the most, those within columns included.
+/// Most columns of a schema, including nested ones.
 pub const COLUMNS_MAX: usize = 100_000;
-/// Bytes that the names of a schema's columns may take, each with the names of all that it is in.
+/// Most bytes of the full names of a schema's columns, each including the names of its parents.
 pub const NAMES_BYTES_MAX: usize = 64 << 20;
 
-/// A column, or the element of a list, or the key or the value of a map.
+/// A column, the element of a list, or the key or value of a map.
 #[derive(Clone, Debug)]
 pub struct SchemaColumn {
     /// Field id.
     pub id: i32,
-    /// With the names of all that it is in, divided by dots.
+    /// Full name, including the names of its parents, divided by dots.
     pub name: String,
-    /// Parent, as a place in the list.
+    /// Index of the parent in the list.
     pub(crate) parent: Option<usize>,
     pub(crate) kind: ColumnType,
-    /// The type as it was written.
+    /// The type in its original form.
     pub written: RawJson,
-    /// Says that no value of it is null.
+    /// True if no value may be null.
     pub is_required: bool,
     pub(crate) initial_default: Option<RawJson>,
     pub(crate) write_default: Option<RawJson>,
 }
 
-/// All columns of a schema: each before those within it.
+/// All columns of a schema, parents before their children.
 #[derive(Debug, Default)]
 pub struct SchemaColumns {
     /// The columns, in the order of the schema.
     pub list: Vec<SchemaColumn>,
     by_id: HashMap<i32, usize>,
     by_name: HashMap<String, usize>,
-    /// The first name that two columns have, and their ids.
+    /// The first name that two columns share, and their ids.
     pub(crate) same_name: Option<(String, i32, i32)>,
     name_bytes: usize,
 }
 
 impl SchemaColumns {
-    /// Reads the columns of a schema. Any type may be there, and names may be there twice: it is
-    /// how documents of other versions and other writers are read.
+    /// Reads the columns of a schema. Unknown types and duplicate names are accepted, since
+    /// documents of other versions and other writers may have them.
     pub fn read(schema: &RawJson) -> Result<SchemaColumns> {
         let [kind, fields] = members(schema, ["type", "fields"])?;
         if let Some(kind) = kind.filter(|kind| kind.as_str().as_deref() != Some("struct")) {
@@ -58,7 +58,7 @@ impl SchemaColumns {
         Ok(columns)
     }
 
-    /// Gives the columns other ids.
+    /// Replaces the ids of the columns.
     pub(super) fn renumber(&mut self, ids: &HashMap<i32, i32>) {
         let fresh = |id: i32| ids.get(&id).copied().unwrap_or(id);
         self.by_id.clear();
@@ -71,17 +71,17 @@ impl SchemaColumns {
         }
     }
 
-    /// The one with this id.
+    /// Returns the column with this id.
     pub(crate) fn get(&self, id: i32) -> Option<&SchemaColumn> {
         self.list.get(*self.by_id.get(&id)?)
     }
 
-    /// The one with this name.
+    /// Returns the column with this full name.
     pub(crate) fn named(&self, name: &str) -> Option<&SchemaColumn> {
         self.list.get(*self.by_name.get(name)?)
     }
 
-    /// Returns the parents of a column, the nearest first.
+    /// Returns the parents of a column, nearest first.
     pub(crate) fn around(&self, column: &SchemaColumn) -> impl Iterator<Item = &SchemaColumn> {
         let parent = |it: &SchemaColumn| it.parent.and_then(|place| self.list.get(place));
         std::iter::successors(parent(column), move |it| parent(it))
@@ -109,7 +109,7 @@ impl SchemaColumns {
         Ok(())
     }
 
-    /// Adds what is in the column at this place.
+    /// Adds the children of the column at this index.
     fn add_within(&mut self, place: usize) -> Result<()> {
         let Some(column) = self.list.get(place) else { return Ok(()) };
         let (kind, written) = (column.kind.clone(), column.written.clone());
@@ -204,14 +204,14 @@ pub(crate) fn type_of(written: &RawJson) -> Result<ColumnType> {
         Some("struct") => Ok(ColumnType::Struct),
         Some("list") => Ok(ColumnType::List),
         Some("map") => Ok(ColumnType::Map),
-        // It may have columns within it whose ids nobody could see.
+        // It may have nested columns whose ids would be missed.
         _ => Err(bad(format!("Cannot parse type from json: {:.80}", written.text()))),
     }
 }
 
-/// These members of an object; what is null is not there.
+/// Returns these members of an object; null counts as absent.
 ///
-/// Each may be there once: readers do not agree on which of two counts.
+/// Each may occur once: readers disagree on which of two duplicates counts.
 pub(crate) fn members<const N: usize>(
     object: &RawJson,
     names: [&str; N],

@@ -1,5 +1,5 @@
-//! The types of columns, as far as there are rules about them. What nobody here knows is a type of
-//! its own: a later version of the format may have it.
+//! The types of columns, as far as rules apply to them. An unknown type is represented as such: a
+//! later version of the format may define it.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#schemas-and-data-types>
@@ -7,12 +7,12 @@
 
 /// Most digits of a decimal.
 const PRECISION_MAX: u32 = 38;
-/// The coordinate system of places that name none.
+/// Default coordinate reference system.
 const CRS_DEFAULT: &str = "OGC:CRS84";
-/// Ways to draw a line between two points of the globe; the first is the one of who names none.
+/// Interpolation algorithms for edges of geographies; the first is the default.
 const EDGES: [&str; 5] = ["spherical", "vincenty", "thomas", "andoyer", "karney"];
 
-/// A type. Two are equal if they say the same, however they are written.
+/// A column type. Two are equal if they have the same meaning, however they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnType {
     Boolean,
@@ -47,13 +47,12 @@ pub(crate) enum ColumnType {
     Struct,
     List,
     Map,
-    /// Type that is unknown here.
+    /// A type that this code does not know.
     Other(Box<str>),
 }
 
 impl ColumnType {
-    /// Reads what a schema says where a type is no object. Names are read in any case, as the
-    /// reference reads them.
+    /// Parses a type that is not an object. Names are case-insensitive, as in the reference.
     pub(crate) fn parse(text: &str) -> Result<ColumnType, String> {
         if let Some(simple) = simple(&text.to_ascii_lowercase()) {
             return Ok(simple);
@@ -77,13 +76,14 @@ impl ColumnType {
         }
     }
 
-    /// As [`ColumnType::parse`], but what is wrong is as good as unknown: it is in the document.
+    /// Like [`ColumnType::parse`], but treats an invalid type as unknown: it is in the document
+    /// already.
     pub(crate) fn read(text: &str) -> ColumnType {
         ColumnType::parse(text).unwrap_or_else(|_| ColumnType::Other(text.into()))
     }
 
-    /// The first version of the format whose tables may have it. What is not known here may be in
-    /// the newest only.
+    /// Returns the first version of the format whose tables may have the type. An unknown type is
+    /// allowed in the newest only.
     pub(crate) fn first_version(&self) -> u8 {
         match self {
             ColumnType::TimestampNs
@@ -97,7 +97,7 @@ impl ColumnType {
         }
     }
 
-    /// Returns whether it has no parts that a specification or an order could mean instead.
+    /// Returns whether it has no nested fields that a specification or an order could refer to.
     pub(crate) fn is_primitive(&self) -> bool {
         !matches!(
             self,

@@ -61,8 +61,8 @@ impl SecurableKind {
         }
     }
 
-    /// Returns the rights that remain when others are revoked: a privilege disappears from the list
-    /// exactly if it is revoked.
+    /// Returns the rights that remain when others are revoked: a privilege that is no longer listed
+    /// is no longer granted, and vice versa.
     ///
     /// # Errors
     /// `NotImplemented` if a privilege would stay because of a right that is not revoked.
