@@ -1,10 +1,10 @@
-//! Audit log of the sockets of sandboxes: an append-only record.
+//! Audit log of sandboxes' sockets: an append-only record.
 //!
-//! Records wait in memory, up to a number in all, for each tenant and for each grant, and are
-//! written in batches. Who does something never waits for that. What does not fit, or comes faster
-//! than [`pace`] has it, is counted, and the count is a record as well: what is missing can be
-//! seen. A batch whose end is not known is written again, so that a record may be there twice but
-//! is not lost.
+//! Records are buffered in memory, up to a number in all, for each tenant and for each grant, and
+//! are written in batches. An action never waits for that. Records that do not fit, or exceed the
+//! rate of [`pace`], are counted, and the count is recorded as well, so that gaps are visible. A
+//! batch with an unknown outcome is written again, so that a record may occur twice but is not
+//! lost.
 
 mod pace;
 pub(crate) mod source;
@@ -33,55 +33,55 @@ use crate::doors::{AuditSink, GatewayEvent};
 use crate::store::AuditStore;
 use crate::traces;
 
-/// Records on a page, unless the caller says otherwise.
+/// Default number of records on a page.
 pub const PAGE_DEFAULT: usize = 100;
 
-/// Records on a page, at most.
+/// Most records on a page.
 pub const PAGE_MAX: usize = 1000;
 
-/// Bytes of a text or an error that are kept.
+/// Most stored bytes of a text or an error.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
-/// Interval at which records are written.
+/// Interval between writes.
 const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Time between two lines in the log about records that are missing.
+/// Least time between two log lines about missing records.
 const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Records of one transaction.
+/// Most records of one transaction.
 const BATCH: usize = 500;
 
-/// Writes between two looks for records that are too old.
+/// Most writes between two sweeps for expired records.
 const WRITES_PER_SWEEP: u32 = 1200;
 
-/// The part of all records after which is looked before that.
+/// Fraction of all records that triggers a sweep earlier.
 const RECORDS_PER_SWEEP: u64 = 20;
 
-/// Records of a tenant that may wait also where others have taken all the room.
+/// Buffered records that every tenant may have, even if others have filled the buffer.
 const WAITING_OF_ALL: usize = 64;
 
-/// Sandboxes and grants of which is known by themselves how much of theirs is missing, until it is
-/// written; that of others is known for their tenant.
+/// Most sandboxes and grants whose missing records are counted separately until the count is
+/// written; further ones are counted for their tenant.
 const MISSING_MAX: usize = 4096;
 
-/// Limits of the audit: how much is kept, and how much waits.
+/// Limits of the audit log: for stored and for buffered records.
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayAuditLimits {
-    /// Time that a record is kept; nothing is written for zero.
+    /// Time for which a record is kept; zero disables the log.
     pub age: Duration,
     /// Most records.
     pub records: Bounds,
-    /// Records that wait in all.
+    /// Most buffered records in all.
     pub waiting_max: usize,
-    /// Records of one tenant that wait.
+    /// Most buffered records of one tenant.
     pub waiting_max_per_tenant: usize,
-    /// Records of one grant that wait, and that may be written at once.
+    /// Most buffered records of one grant; also the size of a burst.
     pub waiting_max_per_grant: usize,
-    /// Records of one grant in a second, in the long run; 0 is for no limit.
+    /// Records per second of one grant, sustained; 0 means no limit.
     pub per_s_per_grant: f64,
 }
 
-/// Numbers of records that are kept.
+/// Most stored records.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// In all.
@@ -118,19 +118,19 @@ pub struct AuditFilter {
     pub tenant: Option<String>,
     /// Records of this kind.
     pub event: Option<AuditEvent>,
-    /// That ended so.
+    /// Records with this outcome.
     pub outcome: Option<AuditOutcome>,
     /// Records of this grant: `postgres:shop`, `http`.
     pub grant: Option<String>,
     /// Records with this in their text or error, ignoring the case of ASCII letters.
     pub text: Option<String>,
-    /// That ended at this time or later, in Unix milliseconds.
+    /// Records that ended at this time or later, in Unix milliseconds.
     pub from_ms: Option<u64>,
-    /// That ended before this time.
+    /// Records that ended before this time.
     pub to_ms: Option<u64>,
-    /// With a greater number.
+    /// Records with a greater number.
     pub after: u64,
-    /// With a smaller number.
+    /// Records with a smaller number.
     pub before: Option<u64>,
     /// True to begin with the newest.
     pub is_newest_first: bool,
@@ -138,7 +138,7 @@ pub struct AuditFilter {
     pub limit: usize,
 }
 
-/// A record that waits.
+/// A buffered record.
 #[derive(Debug)]
 pub(crate) struct WaitingRecord {
     pub(crate) at_ms: u64,
@@ -153,16 +153,16 @@ pub(crate) struct WaitingRecord {
     pub(crate) bytes_in: Option<u64>,
 }
 
-/// Queued record with its place in the queue. Records of gaps need none.
+/// Buffered record with its reservation. Records of gaps need none.
 type Placed = (Arc<WaitingRecord>, Option<AuditReservation>);
 
-/// A place among the records that wait: in all, of a tenant, of a grant. It is given back when
-/// the record is written.
+/// A reservation of a buffered record: in all, of a tenant, of a grant. It is released when the
+/// record is written.
 #[derive(Debug)]
 struct AuditReservation([Arc<AtomicUsize>; 3]);
 
 impl AuditReservation {
-    /// One more of each, and how many there are then.
+    /// Increments each count, and returns the new values.
     fn take(counts: [Arc<AtomicUsize>; 3]) -> (AuditReservation, [usize; 3]) {
         let now = counts.each_ref().map(|count| count.fetch_add(1, Ordering::Relaxed) + 1);
         (AuditReservation(counts), now)
@@ -177,11 +177,11 @@ impl Drop for AuditReservation {
     }
 }
 
-/// Records that there are not.
+/// Missing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MissingRecords {
     pub(crate) count: u64,
-    /// When the first and the last of them ended.
+    /// End times of the first and the last of them.
     pub(crate) from_ms: u64,
     pub(crate) to_ms: u64,
 }
@@ -202,7 +202,7 @@ impl MissingRecords {
         Some(MissingRecords { count, from_ms, to_ms: record.at_ms })
     }
 
-    /// The record of it. `why` ends a sentence that begins with the count.
+    /// Creates the record of a gap. `why` ends a sentence that begins with the count.
     pub(crate) fn record(self, source: Arc<AuditSource>, why: fmt::Arguments<'_>) -> WaitingRecord {
         let MissingRecords { count, from_ms, to_ms } = self;
         let [from, to] = [from_ms, to_ms].map(clock::rfc3339_of_ms);
@@ -221,7 +221,7 @@ impl MissingRecords {
     }
 }
 
-/// The audit. Cheap to clone.
+/// The audit log. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct GatewayAudit(Arc<AuditInner>);
 
@@ -233,7 +233,7 @@ struct AuditInner {
     /// Records spans of grant uses; `None` without tracing.
     tracer: Option<Tracer>,
     state: Mutex<AuditState>,
-    /// Records that wait or are being written, in all and of each tenant that has some.
+    /// Records that are buffered or being written, in all and for each tenant that has some.
     waiting: Arc<AtomicUsize>,
     tenants: TenantValues<AtomicUsize>,
     lost: AtomicU64,
@@ -248,7 +248,7 @@ struct AuditInner {
 #[derive(Debug, Default)]
 struct AuditState {
     waiting: Vec<Placed>,
-    /// What did not fit since the last time that something was written.
+    /// Records that did not fit since the last write.
     missing: HashMap<Arc<AuditSource>, MissingRecords>,
 }
 
@@ -271,14 +271,14 @@ impl AuditState {
 struct AuditWriter {
     audit: Arc<AuditInner>,
     source: Arc<AuditSource>,
-    /// Records that wait, of the tenant and of this grant.
+    /// Buffered records, of the tenant and of this grant.
     of_tenant: Arc<AtomicUsize>,
     own: Arc<AtomicUsize>,
     pace: Mutex<GrantPace>,
 }
 
 impl AuditWriter {
-    /// A place for one more record, if there is one.
+    /// Reserves space for one more record, if there is any.
     fn place(&self) -> Option<AuditReservation> {
         let limits = &self.audit.limits;
         let counts = [&self.audit.waiting, &self.of_tenant, &self.own].map(Arc::clone);
@@ -334,7 +334,7 @@ impl AuditSink for AuditWriter {
     }
 }
 
-/// As much of a text as is kept. PostgreSQL keeps no NUL.
+/// Truncates a text to the stored length. PostgreSQL stores no NUL.
 fn kept(text: &str) -> Box<str> {
     let mut end = text.len().min(TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -345,7 +345,7 @@ fn kept(text: &str) -> Box<str> {
 }
 
 impl AuditInner {
-    /// Records that wait, and how many others there are not.
+    /// Takes the buffered records, with the records of gaps.
     fn take(&self) -> Vec<Placed> {
         let AuditState { waiting, missing } = mem::take(&mut *self.state.lock());
         let why = format_args!("more were not written down");
@@ -364,7 +364,7 @@ impl AuditInner {
         }
     }
 
-    /// Puts back what could not be written. It has kept its places.
+    /// Puts back records that could not be written. They have kept their reservations.
     fn put_back(&self, records: Vec<Placed>) {
         let mut state = self.state.lock();
         let mut waiting = Vec::with_capacity(records.len() + state.waiting.len());
@@ -422,10 +422,10 @@ impl GatewayAudit {
         })
     }
 
-    /// Writes records that wait.
+    /// Writes buffered records.
     ///
     /// # Errors
-    /// When the store cannot be written. They wait again then.
+    /// If the store cannot be written. The records are buffered again.
     pub(crate) async fn write(&self) -> Result<(), SqlStoreError> {
         let _turn = self.0.writing.lock().await;
         let mut records = PendingRecords { audit: &self.0, records: self.0.take() };
@@ -440,10 +440,10 @@ impl GatewayAudit {
         Ok(())
     }
 
-    /// Records that are wanted, oldest first or newest first.
+    /// Returns matching records, oldest or newest first.
     ///
     /// # Errors
-    /// When the store cannot be read or written.
+    /// If the store cannot be read or written.
     pub(crate) async fn records(
         &self,
         filter: AuditFilter,
@@ -459,10 +459,10 @@ impl GatewayAudit {
         Ok(AuditRecordList { records: page.records, next_after, next_before, newest: page.newest })
     }
 
-    /// Counts the newest records that fit by what they have in common.
+    /// Counts the newest matching records by group.
     ///
     /// # Errors
-    /// When the store cannot be read or written.
+    /// If the store cannot be read or written.
     pub(crate) async fn summary(
         &self,
         by: AuditSummaryKey,
@@ -480,7 +480,7 @@ impl GatewayAudit {
     /// Removes records that are too old or too many.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn shorten(&self) -> Result<(), SqlStoreError> {
         let GatewayAuditLimits { age, records, .. } = self.0.limits;
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
@@ -532,25 +532,24 @@ impl GatewayAudit {
         }
     }
 
-    /// Returns how many statements and requests there were since the start, and how much was
-    /// refused.
+    /// Returns the number of statements and requests, and of rejections, since the start.
     pub(crate) fn requests_and_refusals(&self) -> (u64, u64) {
         (self.0.requests.load(Ordering::Relaxed), self.0.refusals.load(Ordering::Relaxed))
     }
 
-    /// Records that did not fit since the start.
+    /// Returns the number of records that did not fit since the start.
     pub(crate) fn lost(&self) -> u64 {
         self.0.lost.load(Ordering::Relaxed)
     }
 
-    /// Records that were written since the start.
+    /// Returns the number of records written since the start.
     pub(crate) fn written(&self) -> u64 {
         self.0.written.load(Ordering::Relaxed)
     }
 }
 
-/// Records that are being written. What is left of them waits again, also when nobody waits for
-/// the writing any more.
+/// Records that are being written. If the write is cancelled, the remaining ones are buffered
+/// again.
 struct PendingRecords<'a> {
     audit: &'a AuditInner,
     records: Vec<Placed>,

@@ -1,13 +1,13 @@
 //! The proxy of `http` grants: requests and tunnels to servers outside, by rules.
 //!
-//! Code inside says `GET http://host/path` or `CONNECT host:443` at a port of its own loopback.
-//! Rules decide ([`rules`]); names are resolved here, and a connection goes to the address that was
-//! checked ([`dial`]). A request is taken apart and written anew, so that no two readers can differ
-//! in where it ends; redirects are passed on unfollowed. What a rule puts into requests does not
-//! come back, as far as it can be recognised. A tunnel passes bytes, when TLS in it is for the host
-//! that was asked for.
+//! Code in a sandbox sends `GET http://host/path` or `CONNECT host:443` to a port of its own
+//! loopback. Rules decide ([`rules`]); names are resolved here, and a connection goes to the
+//! address that was checked ([`dial`]). A request is parsed and written anew, so that no two
+//! parsers can disagree on where it ends; redirects are passed on unfollowed. Secrets that a rule
+//! adds to requests are removed from responses, as far as they can be recognised. A tunnel passes
+//! bytes if its TLS is for the requested host.
 //!
-//! Each request has a connection of its own outside.
+//! Each request has its own outgoing connection.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9110#section-9.3.6>
@@ -70,15 +70,15 @@ use self::tunnel::ConnectTunnel;
 use crate::config::HttpLimits;
 use crate::doors::{AuditSink, GatewayEvent, StreamDoor};
 
-/// Time of one connection, with all its requests.
+/// Longest time of one connection, with all its requests.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
-/// Time for the head of a request, and between two requests.
+/// Longest time for the head of a request, and between two requests.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
-/// Bytes of a head, and of read-ahead.
+/// Most bytes of a head, and of read-ahead.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Time until the head of an answer.
+/// Longest time until the head of a response.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5 * 60);
-/// Bytes of a request that are written down.
+/// Most bytes of a request in the audit log.
 const TEXT_BYTES_MAX: usize = 2048;
 
 type Body = UnsyncBoxBody<Bytes, BoxError>;
@@ -90,10 +90,10 @@ pub struct EgressProxy {
     limits: HttpLimits,
     usage: Arc<GrantUsage>,
     dialer: Arc<EgressDialer>,
-    /// Turns of the tenant to look up a name.
+    /// Limits concurrent name lookups of the tenant.
     lookups: Arc<Semaphore>,
     witness: Arc<dyn AuditSink>,
-    /// True if values of queries are written down.
+    /// True if query values are recorded.
     shows_queries: bool,
     fence: EffectFence,
     /// Session headers for rules that request them; `None` if no session owns the sandbox.
@@ -103,24 +103,24 @@ pub struct EgressProxy {
 /// Context of a proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyContext {
-    /// Makes connections.
+    /// Opens connections.
     pub dialer: Arc<EgressDialer>,
-    /// Turns of the tenant to look up a name.
+    /// Limits concurrent name lookups of the tenant.
     pub lookups: Arc<Semaphore>,
     /// Usage account of the grant.
     pub account: Arc<GrantAccount>,
     /// Sink of audit records.
     pub witness: Arc<dyn AuditSink>,
-    /// True if values of queries are written down.
+    /// True if query values are recorded.
     pub shows_queries: bool,
-    /// Lets nothing go outside after the server's lease.
+    /// Blocks outgoing traffic after the server's lease has ended.
     pub fence: EffectFence,
     /// Holder of the grant.
     pub holder: GrantHolder,
 }
 
 impl EgressProxy {
-    /// A proxy by these rules.
+    /// Creates a proxy with these rules.
     #[must_use]
     pub fn new(rules: GrantRules, limits: HttpLimits, surroundings: ProxyContext) -> EgressProxy {
         let ProxyContext { dialer, lookups, account, witness, shows_queries, .. } = surroundings;
@@ -154,22 +154,22 @@ impl StreamDoor for EgressProxy {
     }
 }
 
-/// Slot in which a handler leaves the tunnel that its connection becomes.
+/// Slot in which a handler leaves the tunnel that its connection turns into.
 type Slot = Arc<Mutex<Option<ConnectTunnel>>>;
 
 /// Target of a request.
 struct EgressTarget {
     host: RequestHost,
     port: u16,
-    /// None of a tunnel.
+    /// `None` for a tunnel.
     path: Option<RequestPath>,
 }
 
 impl EgressProxy {
     async fn connection(self: Arc<Self>, stream: TcpStream) {
-        // Without it answers are a little later, and no less right.
+        // Without it responses are only slightly slower.
         stream.set_nodelay(true).ok();
-        // hyper closes the connection that it has; this keeps it open to close it in order.
+        // hyper closes its own descriptor; this duplicate stays open for an orderly shutdown.
         let last = stream.as_fd().try_clone_to_owned();
         let slot = Slot::default();
         let service = service_fn(|request| {
@@ -208,7 +208,7 @@ impl EgressProxy {
     async fn answer(&self, request: Request<Incoming>, slot: &Slot) -> Response<Body> {
         let text = shown(request.method(), request.uri(), self.shows_queries);
         let (witness, usage) = (Arc::clone(&self.witness), Arc::clone(&self.usage));
-        // The request is sent with this value; here it is only referred to.
+        // The request is forwarded with this value; here it is only recorded.
         let trace = match witness.is_traced() {
             true => TraceContext::from_headers(request.headers()),
             false => None,
@@ -228,7 +228,7 @@ impl EgressProxy {
         })
     }
 
-    /// Asks rules and limits.
+    /// Applies rules and limits.
     async fn decide(
         &self,
         method: &str,
@@ -252,7 +252,7 @@ impl EgressProxy {
         }
     }
 
-    /// A body that is known to be too long does not begin.
+    /// Rejects a body whose announced length is too long.
     fn check_length(&self, body: &Incoming) -> Result<(), EgressRefusal> {
         match self.usage.has_room(body.size_hint().lower()) {
             true => Ok(()),
@@ -292,7 +292,7 @@ impl EgressProxy {
         check_query(request.uri(), inspected)?;
         self.check_length(request.body())?;
         let EgressTarget { host, port, path } = target;
-        // Port 80 is what an address without one means inside; outside it is TLS's then.
+        // Port 80 is the default of a URL in the sandbox; outside the default of TLS applies.
         let port = if rule.is_tls && port == 80 { 443 } else { port };
         let (mut head, body) = request.into_parts();
         let has_secret = rule.scanner.is_some();
@@ -332,7 +332,7 @@ impl EgressProxy {
     }
 }
 
-/// An answer as it goes inside. Its connection lives as long as its body.
+/// Returns a response for the sandbox. Its connection lives as long as its body.
 fn passed(
     answer: Response<Incoming>,
     rule: &EgressRule,
@@ -357,7 +357,7 @@ fn passed(
     Ok(passed)
 }
 
-/// Refuses a query that asks for another method than the one that a rule compared.
+/// Rejects a query that requests another method than the one that a rule compared.
 fn check_query(uri: &Uri, inspected: InspectedParts) -> Result<(), EgressRefusal> {
     let field = uri.query().filter(|_| inspected.method).and_then(headers::method_field);
     match field {
@@ -376,7 +376,7 @@ where
     let mut http = http1::Builder::new();
     let made = http.max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
     let (sender, connection) = made.map_err(EgressRefusal::broken)?;
-    // Its errors are those of the request and of the body.
+    // Its errors are reported by the request and the body.
     let task = task::spawn(async move { drop(connection.await) });
     Ok((sender, OutsideConnection(task.abort_handle())))
 }
@@ -398,7 +398,7 @@ async fn ask(
     }
 }
 
-/// `CONNECT host:port`.
+/// Parses the target of `CONNECT host:port`.
 fn target_of_tunnel(uri: &Uri) -> Result<EgressTarget, EgressRefusal> {
     let authority = uri.authority().filter(|_| uri.scheme().is_none());
     let authority = authority.ok_or(EgressRefusal::malformed("host"))?.as_str();
@@ -407,7 +407,7 @@ fn target_of_tunnel(uri: &Uri) -> Result<EgressTarget, EgressRefusal> {
     Ok(EgressTarget { host, port: port_of(port)?, path: None })
 }
 
-/// `GET http://host/path`.
+/// Parses the target of `GET http://host/path`.
 fn target_of_request(uri: &Uri) -> Result<EgressTarget, EgressRefusal> {
     match uri.scheme_str() {
         Some("http") => {}
@@ -418,7 +418,7 @@ fn target_of_request(uri: &Uri) -> Result<EgressTarget, EgressRefusal> {
         None => return Err(EgressRefusal::of(400, "this is a proxy: `GET http://host/path`")),
     }
     let authority = uri.authority().ok_or(EgressRefusal::malformed("host"))?.as_str();
-    // The colons of an address of IPv6 stand before a bracket.
+    // The colons of an IPv6 address are inside brackets.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port_of(port)?),
         _ => (authority, 80),
@@ -433,8 +433,8 @@ fn port_of(text: &str) -> Result<u16, EgressRefusal> {
     port.ok_or(EgressRefusal::malformed("port"))
 }
 
-/// Checks that a body's length has one meaning. That lengths differ, or that there is one beside
-/// chunks, hyper sees to: it takes the chunks then, and no other request of the connection.
+/// Checks that a body's length has one meaning. hyper handles differing lengths, and a length
+/// beside chunks: it uses the chunks then, and closes the connection after the request.
 fn check_framing(headers: &HeaderMap) -> Result<(), EgressRefusal> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_good = codings.next().is_none_or(|it| it.as_bytes().eq_ignore_ascii_case(b"chunked"));
@@ -444,8 +444,8 @@ fn check_framing(headers: &HeaderMap) -> Result<(), EgressRefusal> {
     }
 }
 
-/// A request as it is written down: without values of its query, and without what stands before
-/// the host, which may be a password.
+/// Formats a request for the audit log: without values of its query, and without user information
+/// before the host, which may be a password.
 fn shown(method: &Method, uri: &Uri, shows_queries: bool) -> String {
     let mut text = format!("{method} ");
     if let Some(scheme) = uri.scheme_str() {
@@ -479,11 +479,11 @@ fn shown(method: &Method, uri: &Uri, shows_queries: bool) -> String {
     text
 }
 
-/// Why there is no answer from outside.
+/// Reason why there is no response from outside.
 #[derive(Debug)]
 struct EgressRefusal {
     status: StatusCode,
-    /// A line with the problem, or the rule that refused.
+    /// A line with the problem, or the rule that rejected the request.
     why: String,
 }
 
@@ -514,7 +514,7 @@ impl EgressRefusal {
         if is_lease_lost(&error) {
             return EgressRefusal::from(LeaseLost);
         }
-        // Nothing is wrong with a server that was not sent all of a body.
+        // The server is not at fault if it did not receive the whole body.
         match error.source().and_then(|source| source.downcast_ref::<BodyCut>()) {
             Some(BodyCut::Broken) => EgressRefusal::malformed("body"),
             Some(cut @ BodyCut::Paused) => EgressRefusal::of(408, cut.to_string()),
@@ -561,7 +561,7 @@ impl From<LeaseLost> for EgressRefusal {
 impl From<EgressDialError> for EgressRefusal {
     fn from(error: EgressDialError) -> EgressRefusal {
         tracing::debug!(error = &error as &dyn std::error::Error, "connect for a sandbox");
-        // The cause stays here: it may name addresses.
+        // The cause is not returned: it may name addresses.
         let why = error.to_string();
         match error {
             EgressDialError::Refused(_) => EgressRefusal::forbidden(format!("address: {why}")),

@@ -1,9 +1,9 @@
 //! Reads of a grant's target from the server's side, for callers of the HTTP API.
 //!
-//! A reader is a client of the grant's own door, as a program in the sandbox is: it connects to the
-//! same listener code over a socket, and proves nothing. So what read-only refuses, what is masked,
-//! limited, counted and written down is decided where it is for sandboxes, and not here. Of a grant
-//! that may write, the reader has a door of its own, which may not.
+//! A reader is a client of the grant's own door, like a program in the sandbox: it connects to the
+//! same listener code over a socket, without credentials. So read-only checks, masking, limits,
+//! counts and audit are those of sandboxes, and are not repeated here. For a grant that may write,
+//! the reader has a separate door, which may not.
 //!
 //! | file | what |
 //! |---|---|
@@ -51,61 +51,61 @@ use crate::config::AuditStatements;
 use crate::doors::{AuditSink, DatabaseDoor, GatewayEvent, LoginPlace, StreamDoor};
 use crate::gate::ReadingListener;
 
-/// Statements and descriptions of one grant that are under way at one time.
+/// Most concurrent statements and descriptions of one grant.
 pub(crate) const READERS_MAX: usize = 4;
 
-/// Longest text of a statement, in bytes: what is longer is refused to guests of databases anyway.
+/// Longest text of a statement, in bytes: databases reject longer ones of guests anyway.
 const SQL_BYTES_MAX: usize = 1 << 20;
 
 /// Most parameters of a statement.
 const PARAMETERS_MAX: usize = 1_000;
 
-/// Longest message of a database, in bytes: above [`room::RESULT_BYTES_MAX`], so that every row
-/// that is kept is one.
+/// Longest message of a database, in bytes: above [`room::RESULT_BYTES_MAX`], so that every stored
+/// row fits into one message.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
-/// Most bytes of a statement's text that are written down, as of those of databases.
+/// Most bytes of a statement's text in the audit log, as for statements of databases.
 const AUDIT_TEXT_BYTES_MAX: usize = 4096;
 
-/// Name that readers tell databases, which do not go by it.
+/// User name of readers at databases, which ignore it.
 const WHO: &str = "cove";
 
-/// When it is worth trying again after too many readers.
+/// Time after which a client may retry if there are too many readers.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Bytes that are thrown away at a time.
+/// Bytes that are discarded at a time.
 const DISCARD_BYTES: usize = 16 << 10;
 
-/// The door of a grant, as readers need it.
+/// The door of a grant, for readers.
 #[derive(Clone, Debug)]
 pub(crate) enum ReaderDoor {
-    /// A database. Not held while a statement runs, so that it is gone when it is taken back.
+    /// A database. The reference is weak while a statement runs, so that revocation drops the door.
     Database(TenantEngine, Weak<dyn DatabaseDoor>),
     /// A warehouse.
     Warehouse(WarehouseDoor),
 }
 
-/// The door of a warehouse, as readers need it.
+/// The door of a warehouse, for readers.
 #[derive(Clone, Debug)]
 pub(crate) struct WarehouseDoor {
     /// Name of the warehouse.
     pub(crate) warehouse: String,
-    /// The grant's own door, for questions of the server.
+    /// The grant's own door, for requests of the server.
     pub(crate) door: Weak<dyn StreamDoor>,
-    /// Port of the grant inside, for programs of readers where the grant only reads.
+    /// Port of the grant in the sandbox, for programs of readers if the grant is read-only.
     pub(crate) port: u16,
     /// Listener for programs of readers where the grant may write.
     pub(crate) beside: Option<Arc<ReadingListener>>,
 }
 
-/// Places that a reader takes.
+/// Semaphores of a reader.
 #[derive(Clone, Debug)]
 pub(crate) struct ReaderRooms {
-    /// Readers of the grant.
+    /// Concurrent readers of the grant.
     pub(crate) readers: Arc<Semaphore>,
-    /// Logins of the grant that are under way, those of programs inside included.
+    /// Logins of the grant in progress, including those of programs in the sandbox.
     pub(crate) logins: Arc<Semaphore>,
-    /// Connections of the tenant, and of all.
+    /// Connections of the tenant, and of all tenants.
     pub(crate) connections: [Arc<Semaphore>; 2],
 }
 
@@ -114,11 +114,11 @@ pub(crate) struct DoorReader {
     pub(crate) label: String,
     pub(crate) door: ReaderDoor,
     pub(crate) rooms: ReaderRooms,
-    /// Closed when the grant is taken back, or the sandbox ends.
+    /// Closed when the grant is revoked, or the sandbox ends.
     pub(crate) revoked: watch::Receiver<()>,
-    /// Sink of the grant's audit records, for statements that no server behind it sees.
+    /// Sink of the grant's audit records, for statements that no server records itself.
     pub(crate) audit: Arc<dyn AuditSink>,
-    /// Lets nothing begin after the server's lease.
+    /// Blocks new work after the server's lease has ended.
     pub(crate) fence: EffectFence,
 }
 
@@ -136,7 +136,7 @@ struct ResultTable {
     limit: Option<QueryLimit>,
 }
 
-/// Why a statement has no result.
+/// Reason why a statement has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum SqlFailure {
     /// Error of the database for the statement: a code and a message.
@@ -148,7 +148,7 @@ enum SqlFailure {
     /// The parameter values do not match the statement.
     #[error("{0}")]
     Parameters(String),
-    /// The database does something that is not expected here.
+    /// The database violates the expected protocol.
     #[error("{0}")]
     Protocol(&'static str),
     /// The connection ended.
@@ -169,7 +169,7 @@ impl SqlFailure {
         SqlFailure::Protocol(message)
     }
 
-    /// The same, of a connection that had no statement yet.
+    /// Converts the error for a connection without a statement.
     fn of_connection(self) -> SqlFailure {
         match self {
             SqlFailure::Database { code, message } => SqlFailure::Connection { code, message },
@@ -264,7 +264,7 @@ impl GrantReader for DoorReader {
 }
 
 impl DoorReader {
-    /// Refuses what begins after the server's lease: another server may have the session.
+    /// Rejects new work after the server's lease has ended: another server may own the session.
     fn check_lease(&self) -> Result<(), HttpError> {
         self.fence.check(EffectWay::Query).map_err(|lost| {
             HttpError::new(ErrorCode::Overloaded, lost.to_string()).retry_after(LEASE_RETRY)
@@ -283,7 +283,7 @@ impl DoorReader {
         HttpError::new(ErrorCode::Conflict, message)
     }
 
-    /// Runs something for as long as the grant holds.
+    /// Runs a future until the grant is revoked.
     async fn unless_revoked<T>(
         &self,
         running: impl Future<Output = Result<T, HttpError>>,
@@ -295,7 +295,7 @@ impl DoorReader {
         }
     }
 
-    /// Connects to a database, as a program inside would.
+    /// Connects to a database, as a program in the sandbox would.
     async fn connect(&self, door: &Weak<dyn DatabaseDoor>) -> Result<TcpStream, HttpError> {
         let [of_tenant, of_all] = self.rooms.connections.clone();
         let own = Arc::clone(&self.rooms.logins).acquire_owned().await;
@@ -310,7 +310,7 @@ impl DoorReader {
         Ok(inner)
     }
 
-    /// Runs a statement over tables of a warehouse, by a program inside, and writes it down.
+    /// Runs a statement over tables of a warehouse, by a program in the sandbox, and audits it.
     async fn query_tables(
         &self,
         door: &WarehouseDoor,
@@ -339,7 +339,7 @@ impl DoorReader {
         };
         let rows = done.as_ref().ok().map(|table| u64::try_from(table.rows.len()).unwrap_or(0));
         let done = done.map_err(|failure| failure.answer(&self.label));
-        // A message may have values in it.
+        // A message may contain values.
         let error = done.as_ref().err().map(|error| error.detail().message.clone());
         let error = error.filter(|_| statements == AuditStatements::Full);
         self.audit.saw(&GatewayEvent {
@@ -352,7 +352,7 @@ impl DoorReader {
         done
     }
 
-    /// Describes a warehouse, over a connection that is served meanwhile.
+    /// Describes a warehouse, over a connection that is served concurrently.
     async fn browse(
         &self,
         door: &Weak<dyn StreamDoor>,
@@ -378,7 +378,7 @@ impl DoorReader {
     }
 }
 
-/// Checks a query; the number of its rows.
+/// Checks a query; returns its maximum number of rows.
 fn checked(query: &GrantQuery) -> Result<u32, HttpError> {
     if query.sql.trim().is_empty() || query.sql.len() > SQL_BYTES_MAX || query.sql.contains('\0') {
         let message = format!("must be one statement of at most {SQL_BYTES_MAX} bytes");
@@ -395,7 +395,7 @@ fn checked(query: &GrantQuery) -> Result<u32, HttpError> {
     }
 }
 
-/// Runs a statement on a connection of its own.
+/// Runs a statement on its own connection.
 async fn run(
     engine: TenantEngine,
     stream: TcpStream,
@@ -415,7 +415,7 @@ async fn run(
     }
 }
 
-/// A parameter as PostgreSQL reads it.
+/// Formats a parameter in PostgreSQL's text format.
 fn as_text(value: &Value) -> Result<Option<String>, SqlFailure> {
     match value {
         Value::Null => Ok(None),
@@ -427,14 +427,15 @@ fn as_text(value: &Value) -> Result<Option<String>, SqlFailure> {
     }
 }
 
-/// Two ends of a connection within this process: a real socket, because relays take sockets.
+/// Returns both ends of a connection within this process: a real socket, because relays take
+/// sockets.
 async fn socket_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
     let inner = TcpStream::connect(listener.local_addr()?).await?;
     let own = inner.local_addr()?;
     loop {
         let (outer, peer) = listener.accept().await?;
-        // Any program of this machine can connect while the listener is there.
+        // Any program of this machine can connect while the listener is open.
         if peer == own {
             inner.set_nodelay(true)?;
             return Ok((inner, outer));

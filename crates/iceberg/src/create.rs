@@ -1,7 +1,7 @@
-//! New tables: from a client's request to the first document, and whether a document that somebody
-//! else wrote can be a table's here.
+//! New tables: from a client's request to the first document, and the check whether a foreign
+//! document can be registered.
 //!
-//! It never writes a file and never gives a name: who asked is checked elsewhere.
+//! It never writes files or assigns names; rights are checked elsewhere.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
@@ -24,12 +24,12 @@ use crate::schema::{
     with_id,
 };
 
-/// Compression of Parquet files of new tables. It is kept with a table, so that what a later
-/// version takes for the default changes no table that there is.
+/// Compression of Parquet files of new tables. It is stored with a table, so that a later change of
+/// the default affects no existing table.
 const PARQUET_CODEC: (&str, &str) = ("write.parquet.compression-codec", "zstd");
-/// The id of the first column.
+/// Id of the first column.
 const COLUMN_ID_FIRST: i32 = 1;
-/// The id of an order that sorts, in a new table.
+/// Id of a sort order in a new table.
 const SORT_ORDER_ID: i32 = 1;
 
 /// Request for a new table.
@@ -39,23 +39,23 @@ pub struct CreateTable {
     pub name: String,
     /// Location of its files, if the client gives one.
     pub location: Option<String>,
-    /// Columns, under ids that mean nothing outside of the request.
+    /// Columns, with ids that are valid only within the request.
     pub schema: RawJson,
     /// Partition specification.
     pub spec: Option<RawJson>,
     /// Sort order.
     pub order: Option<RawJson>,
-    /// True if it is only to be drafted, for a commit that makes it later.
+    /// True if the table is only staged, for a commit that creates it later.
     pub is_staged: bool,
-    /// Properties, the version of its format among them.
+    /// Properties, including the format version.
     pub properties: TableProperties,
 }
 
 impl CreateTable {
-    /// Reads the body of a request.
+    /// Parses the body of a request.
     ///
     /// # Errors
-    /// `BadRequest`: it is none.
+    /// `BadRequest` if it is malformed.
     pub fn parse(body: &RawJson) -> Result<CreateTable> {
         let [is_staged, name, location, schema, spec, order, properties] = body.all_present([
             "stage-create",
@@ -79,11 +79,11 @@ impl CreateTable {
         Ok(CreateTable { name, location, schema, spec, order, is_staged, properties })
     }
 
-    /// The first document of the table: columns with ids from 1, in the reference's order, and what
-    /// partitions and sorts it by those.
+    /// Creates the first document of the table: columns with ids from 1, in the reference's order,
+    /// and the specification and sort order with these ids.
     ///
     /// # Errors
-    /// `Validation` or `IllegalArgument` when there can be no such table.
+    /// `Validation` or `IllegalArgument` if the table would be invalid.
     pub fn document(&self, uuid: Uuid, location: &str, now_ms: i64) -> Result<TableDoc> {
         let version = self.format_version()?;
         let RenumberedSchema { raw, columns, last_column_id, ids } =
@@ -109,9 +109,9 @@ impl CreateTable {
             .push(MetadataPart { id: order_id, raw: with_id(&order, "order-id", order_id) });
         doc.default_sort_order_id = order_id;
         doc.properties = [PARQUET_CODEC].into_iter().collect();
-        // Those that say what the document says anyway are left out.
+        // Properties that repeat fields of the document are left out.
         doc.properties.merge(&self.properties);
-        // Every later commit would stumble over it.
+        // Otherwise every later commit would fail on it.
         if let Some(most) = doc.properties.get(PREVIOUS_VERSIONS_MAX)
             && most.parse::<i32>().is_err()
         {
@@ -134,13 +134,13 @@ impl CreateTable {
     }
 }
 
-/// Checks a document that somebody else wrote, which is to be a table's here: whether commits could
-/// go on from it. The bytes stay as they are.
+/// Checks whether a foreign document can be registered: whether commits could continue from it. The
+/// bytes are unchanged.
 ///
 /// # Errors
-/// `Validation` or `IllegalArgument` when they could not.
+/// `Validation` or `IllegalArgument` if they could not.
 pub fn check_registered(doc: &TableDoc) -> Result<()> {
-    // Version 1 may do without; but clients of a catalog compare it.
+    // It is optional in version 1, but clients of a catalog compare it.
     if doc.uuid.is_empty() {
         return Err(invalid("Cannot register a table without a UUID"));
     }
@@ -159,8 +159,8 @@ pub fn check_registered(doc: &TableDoc) -> Result<()> {
     Ok(())
 }
 
-/// Returns a location as the reference keeps it: without a slash at the end, unless it is that of
-/// `scheme://`.
+/// Returns a location in the form of the reference: without a slash at the end, unless it is that
+/// of `scheme://`.
 fn without_slash(location: &str) -> &str {
     let mut kept = location;
     while let Some(shorter) = kept.strip_suffix('/') {
@@ -172,14 +172,14 @@ fn without_slash(location: &str) -> &str {
     kept
 }
 
-/// Text of a member that is to be a string, if it is there.
+/// Returns the text of an optional string member.
 pub(crate) fn text(name: &str, value: Option<RawJson>) -> Result<Option<String>> {
     let Some(value) = value else { return Ok(None) };
     let text = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;
     Ok(Some(text.into_owned()))
 }
 
-/// A member that is to be an object, in bytes of its own, if it is there.
+/// Returns an optional object member, in a new buffer.
 pub(crate) fn object(name: &str, value: Option<RawJson>) -> Result<Option<RawJson>> {
     let Some(value) = value else { return Ok(None) };
     if value.kind() != JsonKind::Object {
@@ -188,8 +188,8 @@ pub(crate) fn object(name: &str, value: Option<RawJson>) -> Result<Option<RawJso
     Ok(Some(value.compact()))
 }
 
-/// Returns where a table or view is to be; an empty `location` is refused rather than taken for
-/// none.
+/// Returns the location of a new table or view; an empty `location` is rejected rather than treated
+/// as absent.
 pub(crate) fn location_of(value: Option<RawJson>) -> Result<Option<String>> {
     let location = text("location", value)?;
     if location.as_deref() == Some("") {
@@ -198,7 +198,7 @@ pub(crate) fn location_of(value: Option<RawJson>) -> Result<Option<String>> {
     Ok(location)
 }
 
-/// Returns what `properties` says, or none.
+/// Returns the `properties`, or an empty map.
 pub(crate) fn properties_of(value: Option<RawJson>) -> Result<TableProperties> {
     let Some(value) = object("properties", value)? else { return Ok(TableProperties::default()) };
     Ok(TableProperties::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())?)

@@ -1,6 +1,6 @@
-//! JSON as slices of the bytes it came in. A value is checked once, wholly, when it arrives; from
-//! then on it is passed around, taken apart and written out again without a copy and without losing
-//! a key, a digit or the order that nobody here knows the meaning of.
+//! JSON as slices of its original bytes. A value is fully validated once, when it arrives; from
+//! then on it is passed around, taken apart and written again without copying, and without losing
+//! an unknown key, a digit or the order.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc8259>
@@ -20,34 +20,34 @@ use serde_json::error::Category;
 use crate::{CatalogError, ErrorReason};
 use cursor::{JsonCursor, JsonText};
 
-/// Most objects and arrays within each other. A schema has three for each struct within a struct;
-/// Iceberg's own reader takes a thousand. Schemas and filters are read by recursion: the threads
+/// Deepest nesting of objects and arrays. A schema has three levels for each nested struct;
+/// Iceberg's own reader accepts a thousand. Schemas and filters are read recursively: the threads
 /// that serve requests need a stack for this depth.
 pub const DEPTH_MAX: usize = 400;
 
-/// Most of them that `serde_json` reads
+/// Deepest nesting that `serde_json` reads
 /// (<https://docs.rs/serde_json/1/serde_json/de/struct.Deserializer.html#method.disable_recursion_limit>).
 const DECODED_DEPTH_MAX: usize = 127;
 
-/// Bytes of the longest text that is looked at. Metadata of 250 MB has been seen in the wild, and
-/// its readers failed.
+/// Longest accepted text, in bytes. Metadata of 250 MB has been seen in practice, and its readers
+/// failed.
 pub const TEXT_BYTES_MAX: usize = 256 << 20;
 
-/// Why something is not the JSON that is asked for.
+/// Reasons why a text is not the expected JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// No JSON.
+    /// Not JSON.
     #[error("malformed JSON: {what} at byte {offset}")]
     Malformed {
-        /// Thing that is there, or is not.
+        /// The unexpected or missing element.
         what: &'static str,
         /// Offset from the beginning of the text.
         offset: usize,
     },
-    /// More bytes than anybody may send.
+    /// More bytes than allowed.
     #[error("the JSON is longer than {TEXT_BYTES_MAX} bytes")]
     TooLong,
-    /// More levels of objects and arrays than there may be.
+    /// Nested more deeply than allowed.
     #[error("the JSON has more than {0} objects and arrays within each other")]
     TooDeep(usize),
     /// JSON of another shape.
@@ -56,7 +56,7 @@ pub enum JsonError {
 }
 
 impl From<JsonError> for CatalogError {
-    /// Blames the sender. What reads stored documents says so itself.
+    /// Attributes the error to the sender. Readers of stored documents convert it themselves.
     fn from(error: JsonError) -> CatalogError {
         let kind = match error {
             JsonError::TooLong => ErrorReason::TooLarge,
@@ -75,7 +75,7 @@ pub enum JsonKind {
     Null,
     /// `true` or `false`
     Bool,
-    /// A number, whole or not, of any size.
+    /// A number, integer or not, of any size.
     Number,
     /// A string.
     String,
@@ -98,8 +98,8 @@ impl fmt::Display for JsonKind {
     }
 }
 
-/// A well-formed value: the bytes as they came, without white space around them. Two are equal if
-/// their bytes are. A clone shares the bytes.
+/// A well-formed value: its original bytes, without surrounding white space. Two are equal if their
+/// bytes are. A clone shares the bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RawJson(Bytes);
 
@@ -113,7 +113,7 @@ impl RawJson {
     /// Checks that `text` is exactly one value.
     ///
     /// # Errors
-    /// When it is not, or lies beyond [`DEPTH_MAX`] or [`TEXT_BYTES_MAX`].
+    /// If it is not, or exceeds [`DEPTH_MAX`] or [`TEXT_BYTES_MAX`].
     pub fn parse(text: Bytes) -> Result<RawJson, JsonError> {
         let mut cursor = JsonCursor::new(&text)?;
         let value = cursor.value()?;
@@ -121,18 +121,19 @@ impl RawJson {
         Ok(RawJson::within(&text, value))
     }
 
-    /// `value`, which a cursor over `whole` has passed, as a share in the bytes of `whole`.
+    /// Returns `value`, which a cursor over `whole` has passed, as a slice that shares the bytes of
+    /// `whole`.
     pub(crate) fn within(whole: &Bytes, value: &str) -> RawJson {
         RawJson(whole.slice_ref(value.as_bytes()))
     }
 
-    /// Returns what this crate has written itself.
+    /// Wraps a value that this crate has written itself.
     pub(crate) fn written(text: Vec<u8>) -> RawJson {
         debug_assert!(RawJson::parse(text.clone().into()).is_ok(), "no JSON was written");
         RawJson(text.into())
     }
 
-    /// Becomes a share in `whole`, where it stands at `start` again. `None` if it does not.
+    /// Replaces the bytes by the same ones in `whole`, at `start`. `None` if they differ.
     pub(crate) fn move_to(&mut self, whole: &Bytes, start: usize) -> Option<()> {
         move_to(&mut self.0, whole, start)
     }
@@ -143,19 +144,20 @@ impl RawJson {
         RawJson(Bytes::from_static(b"null"))
     }
 
-    /// A value as serde writes it.
+    /// Serializes a value with serde.
     ///
     /// # Errors
-    /// When it cannot be written, such as a map whose keys are no strings.
+    /// If it cannot be serialized, such as a map whose keys are no strings.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<RawJson, JsonError> {
         let text = serde_json::to_vec(value).map_err(|e| JsonError::Shape(e.to_string()))?;
         RawJson::parse(text.into())
     }
 
-    /// The object with this member set to `value`, where it was or at the end; all else as it is.
+    /// Returns the object with this member set to `value`, in its place or at the end; otherwise
+    /// unchanged.
     ///
     /// # Errors
-    /// When it is no object.
+    /// If it is no object.
     pub fn with(&self, name: &str, value: &RawJson) -> Result<RawJson, JsonError> {
         let mut out = Vec::with_capacity(self.0.len() + name.len() + value.0.len() + 4);
         let mut is_set = false;
@@ -177,7 +179,7 @@ impl RawJson {
         Ok(RawJson::written(out))
     }
 
-    /// A string.
+    /// Creates a string.
     #[must_use]
     pub fn string(value: &str) -> RawJson {
         let mut text = Vec::with_capacity(value.len() + 2);
@@ -185,38 +187,39 @@ impl RawJson {
         RawJson(text.into())
     }
 
-    /// A whole number.
+    /// Creates an integer.
     #[must_use]
     pub fn integer(number: i64) -> RawJson {
         RawJson(number.to_string().into())
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn text(&self) -> &str {
-        // It was checked when it came, so that there is no other way.
+        // It was validated when it arrived, so this cannot fail.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// A share in the bytes.
+    /// Returns a slice that shares the bytes.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.0.clone()
     }
 
-    /// A copy without insignificant white space, so that it no longer holds on to the text it came
-    /// in. What enters a document for good is copied: a small value must not keep a large request.
+    /// Returns a copy without insignificant white space, which no longer keeps the original text
+    /// alive. Permanent parts of a document are copied: a small value must not keep a large request
+    /// in memory.
     #[must_use]
     pub fn compact(&self) -> RawJson {
         let bytes = self.as_bytes();
         let mut copy = Vec::with_capacity(bytes.len());
-        // What lies between white space is copied at once.
+        // Text between white space is copied at once.
         let (mut start, mut at) = (0, 0);
         while let Some(byte) = bytes.get(at) {
             match byte {
@@ -233,7 +236,7 @@ impl RawJson {
         RawJson(copy.into())
     }
 
-    /// Returns what kind of value it is.
+    /// Returns the kind of the value.
     #[must_use]
     pub fn kind(&self) -> JsonKind {
         match self.0.first() {
@@ -252,33 +255,33 @@ impl RawJson {
         self.kind() == JsonKind::Null
     }
 
-    /// The members of an object, in order; names that come twice come twice.
+    /// Returns the members of an object, in order, including duplicate names.
     ///
     /// # Errors
-    /// When it is no object.
+    /// If it is no object.
     pub fn members(&self) -> Result<JsonMembers<'_>, JsonError> {
         let mut cursor = JsonCursor::over(self.text());
         cursor.enter(b'{', "not an object")?;
         Ok(JsonMembers { whole: &self.0, cursor, first: true })
     }
 
-    /// The items of an array, in order.
+    /// Returns the items of an array, in order.
     ///
     /// # Errors
-    /// When it is no array.
+    /// If it is no array.
     pub fn items(&self) -> Result<JsonItems<'_>, JsonError> {
         let mut cursor = JsonCursor::over(self.text());
         cursor.enter(b'[', "not an array")?;
         Ok(JsonItems { whole: &self.0, cursor, first: true })
     }
 
-    /// A member of an object; the last of this name, as all readers of Iceberg take it.
+    /// Returns a member of an object; the last of this name, as in all readers of Iceberg.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<RawJson> {
         self.members().ok()?.filter(|(key, _)| key == name).last().map(|(_, value)| value)
     }
 
-    /// Members of an object as [`RawJson::present`] returns each, found in one walk.
+    /// Returns members of an object, each as in [`RawJson::present`], in one pass.
     pub(crate) fn all_present<const N: usize>(&self, names: [&str; N]) -> [Option<RawJson>; N] {
         let mut found = [const { None }; N];
         for (key, value) in self.members().into_iter().flatten() {
@@ -296,25 +299,25 @@ impl RawJson {
         self.get(name).filter(|value| !value.is_null())
     }
 
-    /// Returns what a string says.
+    /// Returns the content of a string.
     #[must_use]
     pub fn as_str(&self) -> Option<Cow<'_, str>> {
         (self.kind() == JsonKind::String).then(|| JsonText::checked(self.text()).decode())
     }
 
-    /// A whole number of 64 bits. `1.0` and `1e3` are none, as they are to the reference.
+    /// Returns an integer of 64 bits. `1.0` and `1e3` are rejected, as in the reference.
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         self.text().parse().ok().filter(|_| self.kind() == JsonKind::Number)
     }
 
-    /// A whole number of 32 bits.
+    /// Returns an integer of 32 bits.
     #[must_use]
     pub fn as_i32(&self) -> Option<i32> {
         self.text().parse().ok().filter(|_| self.kind() == JsonKind::Number)
     }
 
-    /// `true` or `false`.
+    /// Returns a boolean.
     #[must_use]
     pub fn as_bool(&self) -> Option<bool> {
         match self.as_bytes() {
@@ -324,13 +327,13 @@ impl RawJson {
         }
     }
 
-    /// Decodes it with serde.
+    /// Deserializes it with serde.
     ///
     /// # Errors
-    /// When it has another shape.
+    /// If it has another structure.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, JsonError> {
         serde_json::from_slice(&self.0).map_err(|error| match error.classify() {
-            // It was checked when it came, so that nothing else can be malformed about it.
+            // It was validated when it arrived, so this cannot be another syntax error.
             Category::Syntax => JsonError::TooDeep(DECODED_DEPTH_MAX),
             Category::Io | Category::Data | Category::Eof => {
                 JsonError::Shape(api::json_message::plain(&error.to_string()))
@@ -379,8 +382,8 @@ impl Iterator for JsonItems<'_> {
     }
 }
 
-/// A string of JSON that keeps its escapes as they came: a name or a value that is read now and
-/// then and written back as it was. Two are equal if they say the same.
+/// A JSON string with its original escapes: a name or value that is decoded on demand and written
+/// back unchanged. Two are equal if their contents are.
 #[derive(Clone)]
 pub struct RawString(Bytes);
 
@@ -391,23 +394,24 @@ impl RawString {
         RawString(RawJson::string(value).0)
     }
 
-    /// `text`, which a cursor over `whole` has passed, as a share in the bytes of `whole`.
+    /// Returns `text`, which a cursor over `whole` has passed, as a slice that shares the bytes of
+    /// `whole`.
     pub(crate) fn within(whole: &Bytes, text: JsonText<'_>) -> RawString {
         RawString(whole.slice_ref(text.raw().as_bytes()))
     }
 
-    /// The string in `value`, if it is one.
+    /// Returns the string in `value`, if it is one.
     #[must_use]
     pub fn of(value: &RawJson) -> Option<RawString> {
         (value.kind() == JsonKind::String).then(|| RawString(value.bytes()))
     }
 
-    /// Becomes a share in `whole`, where it stands at `start` again. `None` if it does not.
+    /// Replaces the bytes by the same ones in `whole`, at `start`. `None` if they differ.
     pub(crate) fn move_to(&mut self, whole: &Bytes, start: usize) -> Option<()> {
         move_to(&mut self.0, whole, start)
     }
 
-    /// With quotation marks and escapes.
+    /// Returns the raw text, with quotation marks and escapes.
     #[must_use]
     pub fn raw(&self) -> &[u8] {
         &self.0
@@ -417,13 +421,13 @@ impl RawString {
         self.0.contains(&b'\\')
     }
 
-    /// Returns what it says. Copies only what has escapes.
+    /// Returns the decoded string. Copies only if there are escapes.
     #[must_use]
     pub fn as_str(&self) -> Cow<'_, str> {
         JsonText::checked(std::str::from_utf8(&self.0).unwrap_or_default()).decode()
     }
 
-    /// A copy that does not hold on to the text it came in.
+    /// Returns a copy that does not keep the original text alive.
     #[must_use]
     pub fn detached(&self) -> RawString {
         RawString(Bytes::copy_from_slice(&self.0))
@@ -432,7 +436,8 @@ impl RawString {
 
 impl PartialEq for RawString {
     fn eq(&self, other: &RawString) -> bool {
-        // Long lists of names are searched by this: two that have no escapes differ if they differ.
+        // Fast path for searches in long lists: strings without escapes are equal only if their
+        // bytes are.
         self.0 == other.0
             || (self.is_escaped() || other.is_escaped()) && self.as_str() == other.as_str()
     }
@@ -508,10 +513,10 @@ pub fn put_string(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
 }
 
-/// Digits of the longest number of 64 bits.
+/// Most digits of a 64-bit integer.
 const INTEGER_DIGITS_MAX: usize = 20;
 
-/// Appends a whole number. Nothing is allocated beyond the buffer.
+/// Appends an integer. Allocates only in the buffer.
 pub fn put_integer(out: &mut Vec<u8>, number: i64) {
     let mut digits = [b'0'; INTEGER_DIGITS_MAX];
     let (mut rest, mut written) = (number.unsigned_abs(), 0);
@@ -536,7 +541,7 @@ pub fn put_comma(out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the name of an object's next member, with the comma before it if there is one before.
+/// Appends the name of an object's next member, preceded by a comma if needed.
 pub fn put_name(out: &mut Vec<u8>, name: &str) {
     put_comma(out);
     put_string(out, name);

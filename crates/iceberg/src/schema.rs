@@ -124,7 +124,7 @@ pub(crate) fn fresh_spec(
 /// Returns the sort order of a new table, like [`fresh_spec`].
 ///
 /// # Errors
-/// As of [`bind_order`].
+/// Those of [`bind_order`].
 pub(crate) fn fresh_order(
     order: &RawJson,
     schema: &RawJson,
@@ -133,7 +133,7 @@ pub(crate) fn fresh_order(
     bind_order(&with_sources(order, ids, "sort")?, schema)
 }
 
-/// The part with other ids of columns, and without ids of fields.
+/// Returns the part with other column ids, and without field ids.
 fn with_sources(part: &RawJson, ids: &HashMap<i32, i32>, what: &str) -> Result<RawJson> {
     let fresh = |id: i32| {
         let fresh = ids.get(&id).copied();

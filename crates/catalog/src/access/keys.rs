@@ -1,4 +1,4 @@
-//! API keys: long-lived secrets of a client that are shown as they are, in place of an access
+//! API keys: long-lived secrets of a client that are presented directly, instead of an access
 //! token. All of them are in memory, by their hash.
 
 use std::collections::HashMap;
@@ -16,37 +16,37 @@ use super::{AccessControl, clients};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{CatalogPrincipal, TokenClaims};
 
-/// Prefix of keys, so that they are found where they should not be.
+/// Prefix of keys, by which leaked ones are found.
 pub const KEY_PREFIX: &str = "cove_ck_";
 
 /// Most keys of a client.
 pub const KEYS_OF_CLIENT_MAX: usize = 100;
 
-/// Most keys.
+/// Most keys in total.
 pub const KEYS_MAX: usize = 50_000;
 
-/// Longest time that a key can be made for.
+/// Longest lifetime of a key.
 pub const KEY_LIFETIME_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// A key as the store has it.
+/// A stored key.
 pub(super) struct ApiKey {
-    /// Names it; there is no colon in it.
+    /// Id, which contains no colon.
     pub(super) id: Box<str>,
     /// Client that owns it.
     pub(super) client: Box<str>,
-    /// Name for people.
+    /// Display name.
     pub(super) name: Box<str>,
     /// Hash of the key.
     pub(super) secret: Hash,
     /// Hash of the former key, and the end of its validity (milliseconds since 1970).
     pub(super) previous: Option<(Hash, u64)>,
-    /// When it was made.
+    /// Time of creation.
     pub(super) created_ms: u64,
-    /// Until when it is good; none for as long as it is there.
+    /// End of its validity; `None` for no expiry.
     pub(super) ends_ms: Option<u64>,
-    /// When it was last shown here; 0 for never.
+    /// Time of the last use at this server; 0 for never.
     pub(super) used_ms: AtomicU64,
-    /// Time of use that the store knows.
+    /// Time of use that is stored.
     pub(super) used_kept_ms: AtomicU64,
 }
 
@@ -101,7 +101,7 @@ impl ApiKey {
         }
     }
 
-    /// Returns whether the secret with this hash is good now.
+    /// Returns whether the secret with this hash is valid now.
     fn is_good(&self, hash: &Hash, now_ms: u64) -> bool {
         let is_known = self.secret == *hash
             || self.previous.is_some_and(|(old, until)| old == *hash && now_ms < until);
@@ -109,17 +109,16 @@ impl ApiKey {
     }
 }
 
-/// All keys.
+/// Index of all keys.
 #[derive(Debug, Default)]
 pub(super) struct ApiKeyIndex {
     by_id: HashMap<Box<str>, Arc<ApiKey>>,
-    /// The present ones and those before them.
+    /// By the hashes of present and former keys.
     by_hash: HashMap<Hash, Arc<ApiKey>>,
 }
 
 impl ApiKeyIndex {
-    /// Creates the table of the keys in the store; when they were used is taken over from those of
-    /// before.
+    /// Indexes the keys in the store; times of use are carried over from the previous index.
     pub(super) fn new(all: Vec<ApiKey>, before: &ApiKeyIndex) -> ApiKeyIndex {
         let mut keys = ApiKeyIndex::default();
         for key in all {
@@ -142,7 +141,7 @@ impl ApiKeyIndex {
         })
     }
 
-    /// Returns the keys that were used since that was stored, with the times.
+    /// Returns the keys with uses that are not stored yet, and the times.
     pub(super) fn used(&self) -> Vec<(Arc<ApiKey>, u64)> {
         let used = self.by_id.values().map(|key| (key, key.used_ms.load(Ordering::Relaxed)));
         let new = used.filter(|(key, used)| *used > key.used_kept_ms.load(Ordering::Relaxed));
@@ -155,7 +154,7 @@ impl ApiKeyIndex {
 pub struct ApiKeyRegistry<'a>(pub(super) &'a AccessControl);
 
 impl ApiKeyRegistry<'_> {
-    /// Returns whose an API key is.
+    /// Returns the principal of an API key.
     pub(super) fn key_holder(self, hash: &Hash) -> Result<CatalogPrincipal> {
         let now_ms = clock::wall_ms();
         let loaded = self.0.0.loaded.read();
@@ -173,7 +172,7 @@ impl ApiKeyRegistry<'_> {
         self.0.0.loaded.read().clients.get(id).cloned().ok_or_else(|| clients::no_such(id))
     }
 
-    /// Makes a key of a client. It exists in the answer and nowhere else.
+    /// Creates a key of a client. The secret is returned only here.
     ///
     /// # Errors
     /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when

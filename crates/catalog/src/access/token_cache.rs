@@ -1,7 +1,7 @@
-//! Bearers' tokens that were looked up or verified once, by their hash: a request of somebody who
-//! was here before needs no database and no signature.
+//! Bearer tokens that were looked up or verified once, by their hash: a repeated request needs no
+//! database and no signature check.
 //!
-//! Everything in it can be found out again, so that what does not fit is left out.
+//! All entries can be recomputed, so entries that do not fit are dropped.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -15,16 +15,16 @@ use crate::principal::CatalogPrincipal;
 /// Most tokens in memory.
 pub const KNOWN_MAX: usize = 65_536;
 
-/// Parts with a lock of their own; a token is in the one that the first byte of its hash says.
+/// Number of shards, each with its own lock; the first byte of a token's hash selects the shard.
 const SHARDS: usize = 16;
 
-/// Most tokens of a part.
+/// Most tokens of a shard.
 const SHARD_MAX: usize = KNOWN_MAX / SHARDS;
 
 type Shard = HashMap<Hash, BearerOwner, BuildHasherDefault<HashPrefix>>;
 
-/// Eight bytes of a hash, for a table: they are as good as drawn, and nobody but this server puts
-/// tokens in.
+/// Uses eight bytes of a hash as the hash for the map: they are uniformly distributed, and only
+/// this server inserts tokens.
 #[derive(Debug, Default)]
 struct HashPrefix(u64);
 
@@ -35,7 +35,7 @@ impl Hasher for HashPrefix {
         }
     }
 
-    // The length, which is the same for all.
+    // The length prefix, which is the same for all.
     fn write_usize(&mut self, _: usize) {}
 
     fn finish(&self) -> u64 {
@@ -47,9 +47,9 @@ impl Hasher for HashPrefix {
 #[derive(Clone, Debug)]
 pub(super) struct BearerOwner {
     pub(super) who: CatalogPrincipal,
-    /// Hash of the client's secret that the token was issued for; none for other tokens.
+    /// Hash of the client's secret that the token was issued for; `None` for other tokens.
     pub(super) secret: Option<Hash>,
-    /// Until when it is good (milliseconds since 1970).
+    /// End of its validity (milliseconds since 1970).
     pub(super) ends_ms: u64,
 }
 
@@ -57,25 +57,26 @@ pub(super) struct BearerOwner {
 #[derive(Debug, Default)]
 pub(super) struct TokenCache {
     shards: [RwLock<Shard>; SHARDS],
-    /// Counts what was taken back. What was looked up before that is not put in afterwards.
+    /// Counts revocations. A token that was looked up before a revocation is not inserted after it.
     epoch: AtomicU64,
 }
 
 impl TokenCache {
-    /// Returns whose a token is, whether it is good still or not.
+    /// Returns the owner of a token, even if the token has expired.
     pub(super) fn find(&self, hash: &Hash) -> Option<BearerOwner> {
         self.shard(hash).read().get(hash).cloned()
     }
 
-    /// Returns what [`TokenCache::put`] wants to know: ask before the token is looked up.
+    /// Returns the epoch for [`TokenCache::put`]: to be read before the token is looked up.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Remembers a token, unless anything was taken back since.
+    /// Inserts a token, unless any token was revoked since `epoch`.
     pub(super) fn put(&self, hash: Hash, bearer: BearerOwner, epoch: u64, now_ms: u64) {
         let mut shard = self.shard(&hash).write();
-        // Looked at with the lock held: who takes a token back counts first and removes then.
+        // Checked under the lock: a revocation first increments the epoch and then removes the
+        // token.
         if self.epoch() != epoch {
             return;
         }
@@ -83,7 +84,7 @@ impl TokenCache {
             shard.retain(|_, bearer| bearer.ends_ms > now_ms);
         }
         if shard.len() >= SHARD_MAX {
-            // Half of them, by a bit that is as good as drawn.
+            // Evicts half of them, by an effectively random bit.
             let bit = u32::from(hash[1] % 8);
             shard.retain(|hash, _| hash[2] >> bit & 1 == 0);
         }
@@ -92,13 +93,13 @@ impl TokenCache {
         }
     }
 
-    /// Forgets a token that is good no more.
+    /// Removes a revoked token.
     pub(super) fn forget(&self, hash: &Hash) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         self.shard(hash).write().remove(hash);
     }
 
-    /// Forgets what is not to be kept.
+    /// Removes the tokens of unwanted principals.
     pub(super) fn keep(&self, wanted: impl Fn(&CatalogPrincipal) -> bool) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         for shard in &self.shards {

@@ -1,10 +1,10 @@
-//! Files of tables in a directory of the server, to read: `GET` and `HEAD` of `/files` and the
-//! file's path, with ranges, as S3's protocol has them for a bucket of that name.
+//! Read access to files of tables in a directory of the server: `GET` and `HEAD` of `/files` and
+//! the file's path, with ranges, as in S3's protocol for a bucket of that name.
 //!
-//! The names of files stay those of the directory (`file:///lake/t/1.parquet`), which the tables'
-//! own documents have: a client inside asks for `/files/lake/t/1.parquet`. A file is opened by the
-//! catalog's rules for every part that is sent, so that a client that does not read holds no
-//! descriptor, and nothing is written: what a grant may change of such a table is its metadata.
+//! File names remain those of the directory (`file:///lake/t/1.parquet`), as in the tables' own
+//! documents: a client in a sandbox requests `/files/lake/t/1.parquet`. A file is opened by the
+//! catalog's rules for every part that is sent, so that a stalled client holds no descriptor.
+//! Nothing is written: a grant can change only the metadata of such a table.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9110#section-14>
@@ -24,28 +24,28 @@ use super::session::SandboxSession;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::warehouse::{LocalFileVersion, TableLocation, Warehouse};
 
-/// First part of the paths of files, in place of a bucket.
+/// First segment of the paths of files, in the position of a bucket.
 pub(super) const BUCKET: &str = "files";
 
-/// Bytes of a file that are read at one time, and so held in memory for one connection.
+/// Bytes of a file that are read at a time, and held in memory for one connection.
 const PART_BYTES_MAX: usize = 256 << 10;
 
-/// Longest range that is read, in bytes of its header.
+/// Longest range header that is parsed, in bytes.
 const RANGE_BYTES_MAX: usize = 128;
 
-/// Part of a file that a request is about.
+/// Requested part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestedRange {
     /// All of it.
     Whole,
     /// From the first byte to before the second one. There is at least one.
     Part(u64, u64),
-    /// Bytes that the file has not.
+    /// Bytes beyond the end of the file.
     Unsatisfiable,
 }
 
 impl RequestedRange {
-    /// The range of a header, of a file with so many bytes. What is no single range of bytes is
+    /// Parses a range header, for a file with `length` bytes. Anything but a single byte range is
     /// ignored, as RFC 9110 allows.
     pub(super) fn of(text: &str, length: u64) -> RequestedRange {
         let Some((first, last)) = bounds(text) else { return RequestedRange::Whole };
@@ -60,12 +60,12 @@ impl RequestedRange {
     }
 }
 
-/// The numbers of `bytes=1-2`, either of which may be missing.
+/// Parses the numbers of `bytes=1-2`, either of which may be missing.
 fn bounds(text: &str) -> Option<(Option<u64>, Option<u64>)> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     let number = |text: &str| match text {
         "" => Some(None),
-        // A number that is too long is beyond every file.
+        // A number that is too long is beyond the end of every file.
         text if text.bytes().all(|it| it.is_ascii_digit()) => {
             Some(Some(text.parse().unwrap_or(u64::MAX)))
         }
@@ -74,10 +74,10 @@ fn bounds(text: &str) -> Option<(Option<u64>, Option<u64>)> {
     Some((number(first)?, number(last)?))
 }
 
-/// The file that a path names.
+/// Returns the file that a path names.
 ///
 /// # Errors
-/// `Forbidden` when it names none: another bucket, or a path that can be read in two ways.
+/// `Forbidden` if it names none: another bucket, or an ambiguous path.
 pub(super) fn file_of(path: &str) -> Result<TableLocation> {
     let refuse = || {
         let message = format!("files of this warehouse are at /{BUCKET} and their path");
@@ -85,7 +85,7 @@ pub(super) fn file_of(path: &str) -> Result<TableLocation> {
     };
     let rest = path.strip_prefix('/').and_then(|it| it.strip_prefix(BUCKET));
     let rest = rest.and_then(|it| it.strip_prefix('/')).ok_or_else(refuse)?;
-    // Decoded once: a name that still has an escape in it is one with a `%`.
+    // Decoded once: a remaining escape is part of a name with a `%`.
     let name = decoded(rest).ok_or_else(refuse)?;
     if name.split('/').any(str::is_empty) {
         return Err(refuse());
@@ -94,10 +94,10 @@ pub(super) fn file_of(path: &str) -> Result<TableLocation> {
     Ok(file)
 }
 
-/// Answers a request for a file.
+/// Handles a request for a file.
 ///
 /// # Errors
-/// `Forbidden` for what is not reading, and for files of no table that may be read as a whole;
+/// `Forbidden` for anything but reading, and for files that belong to no fully readable table;
 /// `NotFound`.
 pub(super) async fn read(
     session: &SandboxSession,
@@ -108,7 +108,7 @@ pub(super) async fn read(
         let message = "files of a warehouse in a directory are only read through a grant";
         return Err(CatalogError::new(ErrorReason::Forbidden, message));
     }
-    // Some clients name the operation.
+    // Some clients name the operation in the query.
     if !matches!(parts.uri.query(), None | Some("" | "x-id=GetObject" | "x-id=HeadObject")) {
         let message = "requests for files of a warehouse in a directory take no parameters";
         return Err(CatalogError::new(ErrorReason::Forbidden, message));
@@ -177,7 +177,7 @@ struct LocalFileReader {
 }
 
 impl LocalFileReader {
-    /// The next bytes; none at the end.
+    /// Returns the next bytes; `None` at the end.
     async fn next(mut self) -> Result<Option<(Bytes, LocalFileReader)>> {
         if self.from >= self.until {
             return Ok(None);
@@ -186,7 +186,7 @@ impl LocalFileReader {
         let files = self.warehouse.files();
         let most = left.min(PART_BYTES_MAX);
         let (version, part) = files.read_part(&self.location, self.from, most).await?;
-        // What was written over is no part of what was begun.
+        // A replaced file does not continue the one that was begun.
         if version != self.version || part.len() != most {
             let message = "the file was changed while it was read";
             return Err(CatalogError::new(ErrorReason::ServiceUnavailable, message));
@@ -255,7 +255,7 @@ mod tests {
         let (part, rest) = rest.next().await.unwrap().unwrap();
         assert_eq!(part.len(), 1);
         assert!(rest.next().await.unwrap().is_none());
-        // Another file of the same length in its place.
+        // Another file of the same length replaces it.
         let (_, rest) = reader().next().await.unwrap().unwrap();
         let beside = scratch.path().join("y");
         std::fs::write(&beside, &content).unwrap();

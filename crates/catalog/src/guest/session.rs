@@ -1,5 +1,5 @@
-//! A guest that is let in, as its requests know it: its warehouse, the tables that it staged, and
-//! the memory of its bodies.
+//! An admitted guest, as its requests see it: its warehouse, its staged tables, and the memory for
+//! its bodies.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -21,69 +21,70 @@ use crate::storage::TableScope;
 use crate::store::no_such_warehouse;
 use crate::warehouse::Warehouse;
 
-/// Longest time in which a body comes that is read as a whole.
+/// Longest time for receiving a buffered body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Unit in which the memory of bodies is counted, in bytes.
+/// Unit of accounting for the memory of bodies, in bytes.
 const UNIT_BYTES: u64 = 1024;
 
-/// Placeholder of a key in what clients get. It is none, and nobody looks at it.
+/// Placeholder key in the settings of clients. It is no key, and is not checked.
 const NO_KEY: &str = "granted";
 
-/// Region that clients are told of where files are in a directory: they need one, whichever it is.
+/// Region in the settings of clients for files in a directory: clients need one, its value is
+/// irrelevant.
 const LOCAL_REGION: &str = "us-east-1";
 
-/// Shortest name of a bucket: those of all services are longer than what Iceberg's paths begin
-/// with.
+/// Shortest bucket name: all services require longer names than the first segments of Iceberg's
+/// paths.
 const BUCKET_BYTES_MIN: usize = 3;
 
-/// Tables that a guest has staged and not made yet, whose files it may write. Older ones are
-/// forgotten.
+/// Most tables that a guest has staged and not created yet, whose files it may write. Older ones
+/// are forgotten.
 pub const STAGED_MAX: usize = 64;
 
-/// A guest that is there, as its requests know it.
+/// An admitted guest, as its requests see it.
 pub(crate) struct SandboxSession {
     pub(super) catalog: Catalog,
-    /// For the bodies of all guests.
+    /// Memory for the bodies of all guests.
     pub(super) all_bodies: Arc<Semaphore>,
     pub(super) who: CatalogPrincipal,
     pub(super) warehouse: Arc<str>,
-    /// Another warehouse may have the name one day.
+    /// Id of the warehouse: another one may get its name later.
     pub(super) warehouse_id: Arc<str>,
     pub(super) address: String,
     pub(super) watch: Arc<dyn SandboxRequestObserver>,
-    /// Lets it do nothing after the server's lease.
+    /// Blocks its effects after the server's lease has ended.
     pub(super) fence: EffectFence,
     pub(super) staged: Mutex<VecDeque<StagedTable>>,
-    /// For all of its bodies.
+    /// Memory for all of its bodies.
     pub(super) bodies: Arc<Semaphore>,
-    /// For those that need nothing of what all share.
+    /// Its reserved memory, independent of the shared one.
     pub(super) own_bodies: Arc<Semaphore>,
 }
 
-/// A table that was staged, and where its files are to be.
+/// A staged table, and the locations of its files.
 #[derive(Clone, Debug)]
 pub(crate) struct StagedTable {
     pub(crate) ident: TableIdent,
     pub(crate) scope: TableScope,
 }
 
-/// A body, and its place among those in memory.
+/// A body in memory, with the permits for its size.
 pub(crate) struct BufferedBody {
     pub(crate) bytes: Bytes,
     _room: Vec<OwnedSemaphorePermit>,
 }
 
 impl SandboxSession {
-    /// Returns who it is.
+    /// Returns the principal.
     pub(crate) fn who(&self) -> &CatalogPrincipal {
         &self.who
     }
 
-    /// Lets a request, or a piece of one, pass while the server's lease holds.
+    /// Allows a request, or a part of one, while the server's lease is valid.
     ///
     /// # Errors
-    /// `ServiceUnavailable` when it has ended.
+    /// `ServiceUnavailable` if the lease has ended.
     pub(crate) fn check_lease(&self) -> Result<()> {
         let checked = self.fence.check(EffectWay::Catalog);
         checked.map_err(|lost| CatalogError::new(ErrorReason::ServiceUnavailable, lost.to_string()))
@@ -94,10 +95,10 @@ impl SandboxSession {
         Arc::new(SandboxExchange::new(text, Arc::clone(&self.watch)))
     }
 
-    /// The warehouse that it was let in to.
+    /// Returns the warehouse of the guest.
     ///
     /// # Errors
-    /// `NoSuchWarehouse` when it is gone.
+    /// `NoSuchWarehouse` if it was removed.
     pub(crate) fn warehouse(&self) -> Result<Arc<Warehouse>> {
         let found = self.catalog.warehouses().get(&self.warehouse)?;
         match *found.id() == self.warehouse_id {
@@ -106,7 +107,7 @@ impl SandboxSession {
         }
     }
 
-    /// Refuses the name of any other warehouse, whether there is one or not.
+    /// Rejects the name of any other warehouse, whether it exists or not.
     ///
     /// # Errors
     /// `NoSuchWarehouse`.
@@ -117,8 +118,8 @@ impl SandboxSession {
         Err(no_such_warehouse(name))
     }
 
-    /// Returns what clients have to know to get at files: nothing of a warehouse whose files they
-    /// cannot get at here.
+    /// Returns the settings by which clients reach files; empty for a warehouse whose files are not
+    /// accessible here.
     pub(crate) fn file_settings(&self, warehouse: &Warehouse) -> Vec<(&'static str, String)> {
         if warehouse.storage().is_none() {
             return self.settings_of_requests(LOCAL_REGION);
@@ -142,16 +143,16 @@ impl SandboxSession {
         ]
     }
 
-    /// Returns whether files of a warehouse are written from here: those of a directory are only
-    /// read.
+    /// Returns whether the guest may write files of a warehouse: those in a directory are
+    /// read-only.
     pub(crate) fn writes_files(&self, warehouse: &Warehouse) -> bool {
         warehouse.storage().is_some() && !self.file_settings(warehouse).is_empty()
     }
 
-    /// Notes a table that is staged, whose files come before it.
+    /// Records a staged table, whose files are written before it is created.
     ///
     /// # Errors
-    /// As of [`TableScope::of`].
+    /// As in [`TableScope::of`].
     pub(crate) fn stage(
         &self,
         warehouse: &Warehouse,
@@ -168,7 +169,7 @@ impl SandboxSession {
         Ok(())
     }
 
-    /// The table that is staged where an object is.
+    /// Returns the staged table at an object's location.
     pub(super) fn staged_at(&self, bucket: &str, key: &str) -> Option<StagedTable> {
         self.staged.lock().iter().find(|it| it.scope.covers(bucket, key)).cloned()
     }
@@ -176,8 +177,7 @@ impl SandboxSession {
     /// Reads a body as a whole.
     ///
     /// # Errors
-    /// `TooLarge`; `ServiceUnavailable` when too many are in memory; `BadRequest` when it breaks
-    /// off.
+    /// `TooLarge`; `ServiceUnavailable` if too many are in memory; `BadRequest` if it is truncated.
     pub(crate) async fn read(
         &self,
         mut body: Body,
@@ -228,12 +228,12 @@ impl SandboxSession {
             }
             bytes.extend_from_slice(&piece);
         }
-        // It may have come slowly.
+        // The body may have arrived slowly.
         self.check_lease()?;
         Ok(BufferedBody { bytes: bytes.into(), _room: room })
     }
 
-    /// Room for more of a body: the guest's own, or of what all share.
+    /// Reserves memory for more of a body: the guest's own, or shared memory.
     fn room(&self, count: usize) -> Result<[OwnedSemaphorePermit; 2]> {
         let refuse = || {
             CatalogError::new(

@@ -1,6 +1,6 @@
-//! Access tokens, as OAuth 2 has them (RFC 6749, RFC 8693, RFC 7009): a client shows its secret in
-//! the body or by Basic, or a token that is still good for another one, and takes tokens back.
-//! Errors have OAuth's own shape.
+//! Access tokens, as in OAuth 2 (RFC 6749, RFC 8693, RFC 7009): a client authenticates by its
+//! secret in the body or by Basic, or exchanges a valid token for another one, and can revoke
+//! tokens. Errors have OAuth's own format.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc6749#section-4.4>
@@ -28,20 +28,20 @@ const FORM_BYTES_MAX: u64 = 16 << 10;
 /// Type of the tokens that are issued.
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
-/// Asks for a token in exchange for another.
+/// Grant type for the exchange of a token.
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 
-/// Scope of every token, whatever else was asked for.
+/// Scope of every token, whatever was requested.
 const SCOPE: &str = "catalog";
 
-/// Begins a scope that names a role, as clients of Polaris ask for it.
+/// Prefix of a scope that names a role, as clients of Polaris send it.
 const ROLE_SCOPE: &str = "PRINCIPAL_ROLE:";
 
-/// In place of a role: all that somebody has.
+/// Placeholder for all roles of a principal.
 const ALL_ROLES: &str = "ALL";
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-/// Seconds after which another secret is looked at: [`crate::access::WRONG_SECRET_FORGIVEN`].
+/// Seconds after which another secret is accepted: [`crate::access::WRONG_SECRET_FORGIVEN`].
 const SOON: HeaderValue = HeaderValue::from_static("1");
 const BASIC: HeaderValue = HeaderValue::from_static("Basic realm=\"catalog\"");
 
@@ -60,7 +60,7 @@ struct OauthErrorBody {
     error_description: String,
 }
 
-/// Why there is no token, as OAuth names reasons.
+/// Reason for a rejection, by OAuth's error codes.
 struct OauthFailure {
     status: StatusCode,
     error: &'static str,
@@ -74,7 +74,7 @@ fn invalid(description: &str) -> OauthFailure {
     OauthFailure { status, error: "invalid_request", description: description.to_owned() }
 }
 
-/// Answers a request for a token.
+/// Handles a request for a token.
 pub(super) async fn reply(
     context: &HttpContext,
     request: Request,
@@ -96,7 +96,7 @@ pub(super) async fn reply(
     }
 }
 
-/// Answers a request to take a token back. One that nobody knows is as good as taken back.
+/// Handles a request to revoke a token. An unknown token counts as revoked.
 pub(super) async fn reply_to_revoke(
     context: &HttpContext,
     request: Request,
@@ -121,7 +121,7 @@ fn refusal(OauthFailure { status, error, description }: OauthFailure) -> Respons
     answer::other(status, &headers, text)
 }
 
-/// Returns who asks is a client that shows its secret, or whoever shows a token of his own.
+/// The caller is a client that presents its secret, or the holder of the token in the header.
 async fn revoke(
     context: &HttpContext,
     request: Request,
@@ -192,8 +192,8 @@ async fn issue_token(
     }
 }
 
-/// The role that a scope names. Other scopes are for other catalogs; the answer says what was
-/// given.
+/// Returns the role in a scope. Other scopes are ignored, as they are for other catalogs; the
+/// response states the granted scope.
 fn role(scope: Option<&str>) -> Done<Option<&str>> {
     let scopes = scope.unwrap_or_default().split_ascii_whitespace();
     let mut roles = scopes.filter_map(|word| word.strip_prefix(ROLE_SCOPE));
@@ -211,7 +211,7 @@ fn address(request: &Request) -> Option<IpAddr> {
     request.extensions().get::<ConnectionPeer>().map(|peer| peer.0.ip())
 }
 
-/// The form in the body: a query, as it would stand behind a path.
+/// Parses the form in the body: a query in the syntax of URLs.
 async fn form(request: Request) -> Done<Vec<(String, String)>> {
     let shell = |error: node::http::HttpError| OauthFailure {
         status: error.status(),
@@ -229,7 +229,7 @@ async fn form(request: Request) -> Done<Vec<(String, String)>> {
     let bytes = upload.all(FORM_BYTES_MAX).await.map_err(shell)?;
     let malformed = || invalid("the body is not a form (application/x-www-form-urlencoded)");
     let text = std::str::from_utf8(&bytes).map_err(|_| malformed())?;
-    // A URI would end there.
+    // A fragment would end the URI there.
     if text.contains('#') {
         return Err(malformed());
     }
@@ -248,7 +248,7 @@ fn field<'a>(form: &'a [(String, String)], name: &str) -> Done<Option<&'a str>> 
     }
 }
 
-/// A client's id and secret, from one place.
+/// Returns a client's id and secret, which must come from one place.
 fn credentials(headers: &HeaderMap, form: &[(String, String)]) -> Done<(String, String)> {
     let (id, secret) = (field(form, "client_id")?, field(form, "client_secret")?);
     let basic = basic(headers)?;
@@ -264,8 +264,7 @@ fn credentials(headers: &HeaderMap, form: &[(String, String)]) -> Done<(String, 
     }
 }
 
-/// Returns what `Authorization: Basic` says. A bearer's token beside the form is nothing to go by
-/// here.
+/// Parses `Authorization: Basic`. A bearer token beside the form is ignored here.
 fn basic(headers: &HeaderMap) -> Done<Option<(String, String)>> {
     let mut found = None;
     for value in headers.get_all(header::AUTHORIZATION) {
@@ -295,11 +294,11 @@ fn failure(error: &crate::CatalogError, refused: &'static str) -> OauthFailure {
             };
             OauthFailure { status, error: refused, description }
         }
-        // Iceberg's description has no name for this: the status says it.
+        // Iceberg's specification has no code for this: the status says it.
         ErrorReason::TooManyRequests => {
             OauthFailure { status: StatusCode::TOO_MANY_REQUESTS, error: refused, description }
         }
-        // The role that was asked for, or another's token.
+        // The requested role, or the token of another principal.
         ErrorReason::Forbidden => {
             let error = if refused == "invalid_grant" { refused } else { "invalid_scope" };
             OauthFailure { status: StatusCode::BAD_REQUEST, error, description }

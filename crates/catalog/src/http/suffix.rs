@@ -1,8 +1,8 @@
-//! The part of an answer with a table besides its document, for one principal: the configuration of
-//! clients, credentials, and whatever else depends on who asks.
+//! The part of a table's response besides its document, for one principal: the configuration of
+//! clients, credentials, and other values that depend on the caller.
 //!
-//! The document stays shared: an answer is its bytes, then these. What is said here is part of the
-//! answer's tag, so that nobody is told that nothing has changed when his credentials have.
+//! The document stays shared: a response is its bytes, then the suffix. The suffix is part of the
+//! response's entity tag, so that a client with new credentials never receives "not modified".
 
 use std::borrow::Cow;
 
@@ -13,31 +13,31 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::{CatalogError, Result};
 
-/// Members of an answer beside the document and where that is.
+/// Members of a response beside the document and its location.
 #[derive(Debug, Default)]
 pub(super) struct ResponseSuffix {
     config: Map<String, Value>,
     members: Map<String, Value>,
 }
 
-/// A finished suffix: the bytes that end an answer, and what they add to the tag.
+/// A finished suffix: the bytes that end a response, and their part of the entity tag.
 #[derive(Debug, Default)]
 pub(super) struct FinishedSuffix(Option<(Bytes, String)>);
 
 impl ResponseSuffix {
-    /// A setting of clients, in `config`.
+    /// Adds a setting of clients to `config`.
     pub(super) fn configure(&mut self, name: &str, value: impl Into<String>) {
         self.config.insert(name.to_owned(), Value::String(value.into()));
     }
 
-    /// A member of the answer itself.
+    /// Adds a member of the response itself.
     pub(super) fn put<T: Serialize>(&mut self, name: &str, value: &T) -> Result<()> {
         let value = serde_json::to_value(value).map_err(CatalogError::internal)?;
         self.members.insert(name.to_owned(), value);
         Ok(())
     }
 
-    /// The bytes, which follow a document.
+    /// Returns the bytes that follow a document.
     pub(super) fn finish(self) -> Result<FinishedSuffix> {
         let ResponseSuffix { config, mut members } = self;
         if !config.is_empty() {
@@ -47,7 +47,7 @@ impl ResponseSuffix {
             return Ok(FinishedSuffix(None));
         }
         let mut text = serde_json::to_vec(&members).map_err(CatalogError::internal)?;
-        // In place of its `{`: it goes on where the document ends.
+        // Replaces its `{`: the suffix continues the document's object.
         if let Some(first) = text.first_mut() {
             *first = b',';
         }
@@ -57,12 +57,12 @@ impl ResponseSuffix {
 }
 
 impl FinishedSuffix {
-    /// Returns what follows the document, unless that is a mere `}`.
+    /// Returns the bytes after the document, unless they are only `}`.
     pub(super) fn bytes(&self) -> Option<&Bytes> {
         self.0.as_ref().map(|(bytes, _)| bytes)
     }
 
-    /// The tag of an answer with it, of a document's.
+    /// Returns the entity tag of a response with this suffix, from the document's tag.
     pub(super) fn tag<'a>(&self, etag: &'a str) -> Cow<'a, str> {
         match &self.0 {
             None => Cow::Borrowed(etag),

@@ -1,4 +1,4 @@
-//! The catalog: what it has, and what of it every operation asks for.
+//! The catalog: its services, and the parts that they share.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct Catalog(pub(super) Arc<CatalogInner>);
 pub(super) struct CatalogInner {
     pub(super) clock: DatabaseClock,
     pub(super) relation_store: RelationStore,
-    /// All tables, which tests look into.
+    /// The database tables, which tests inspect.
     #[cfg(test)]
     pub(super) store: CatalogStore,
     pub(super) settings: Arc<CatalogSettings>,
@@ -60,7 +60,7 @@ pub(super) struct CatalogInner {
 }
 
 impl CatalogInner {
-    /// Makes each owner of those below it.
+    /// Creates the services in the order of their dependencies.
     fn new(
         store: &CatalogStore,
         settings: Arc<CatalogSettings>,
@@ -149,10 +149,10 @@ impl std::fmt::Debug for Catalog {
 }
 
 impl Catalog {
-    /// Opens a catalog: brings its tables up to date, and makes its warehouse if there is none.
+    /// Opens a catalog: migrates its tables, and creates its warehouse if it does not exist.
     ///
     /// # Errors
-    /// When the store cannot be used, or a location is none.
+    /// If the store cannot be used, or a location is invalid.
     pub fn open(
         store: SqlStore,
         mut settings: CatalogSettings,
@@ -171,7 +171,7 @@ impl Catalog {
         })
     }
 
-    /// Does what has to be done now and then, until the server drains.
+    /// Runs periodic work, until the server drains.
     pub async fn work(&self, drain: &DrainHandle) {
         let beside = async {
             tokio::join!(
@@ -185,15 +185,16 @@ impl Catalog {
         }
     }
 
-    /// The warehouse of clients who name none.
+    /// Returns the warehouse of clients that name none.
     ///
     /// # Errors
-    /// `NoSuchWarehouse` is not among them: it was made when the catalog was opened.
+    /// As in [`WarehouseDirectory::get`]; never `NoSuchWarehouse`, because opening the catalog
+    /// creates it.
     pub fn default_warehouse(&self) -> Result<Arc<Warehouse>> {
         self.0.warehouses.configured()
     }
 
-    /// Returns the tables.
+    /// Returns the database tables.
     #[cfg(test)]
     pub(crate) fn store(&self) -> &CatalogStore {
         &self.0.store
@@ -229,19 +230,19 @@ impl Catalog {
         &self.0.relations
     }
 
-    /// Returns what is protected.
+    /// Returns the protection of objects.
     #[must_use]
     pub fn protection(&self) -> &ProtectionRules {
         &self.0.protection
     }
 
-    /// Returns what was dropped and is kept.
+    /// Returns the dropped relations that are kept.
     #[must_use]
     pub fn dropped(&self) -> &DroppedRelations {
         &self.0.dropped
     }
 
-    /// Returns the answers that list names.
+    /// Returns the cached lists of names.
     #[must_use]
     pub fn lists(&self) -> &ReadyLists {
         &self.0.lists
@@ -271,13 +272,13 @@ impl Catalog {
         &self.0.feed
     }
 
-    /// Returns the catalog at moments of the past.
+    /// Returns the catalog at past moments.
     #[must_use]
     pub fn history(&self) -> &CatalogHistory {
         &self.0.history
     }
 
-    /// Returns who decides what a principal may do.
+    /// Returns the service that decides on rights.
     #[must_use]
     pub fn rights(&self) -> &RightGuard {
         &self.0.rights

@@ -224,8 +224,8 @@ impl RelationService {
         self.land(warehouse, context, &idents, steps).await
     }
 
-    /// Writes the files of steps that are still to be written, and moves the pointers to what the
-    /// steps came to, all or none. The caller holds the lock of every table.
+    /// Writes the unwritten files of steps, and moves the pointers to their documents, all or none.
+    /// The caller holds the lock of every table.
     pub(super) async fn land(
         &self,
         warehouse: &Warehouse,
@@ -234,7 +234,7 @@ impl RelationService {
         mut steps: Vec<CommitStep>,
     ) -> std::result::Result<Vec<Arc<CachedVersion>>, CommitConflict> {
         let (swaps, new) = plan(idents.iter().zip(&steps))?;
-        // What is uploaded is written now, the rest by the thread that hands the swap over.
+        // Uploads happen now; local files are written by the thread that runs the swap.
         let (mut files, mut uploaded) = (Vec::new(), Vec::new());
         for (placed, file) in steps.iter_mut().filter_map(CommitStep::placed_mut) {
             match file.take() {
@@ -275,7 +275,7 @@ impl RelationService {
                 }
                 let error = certain(error);
                 if error.kind == ErrorReason::CommitStateUnknown {
-                    // The files may be those that pointers lead to now.
+                    // The outcome is unknown: pointers may refer to these files.
                     return Err(CommitConflict::ForGood(error));
                 }
                 discard(warehouse, &steps).await;
@@ -287,8 +287,8 @@ impl RelationService {
         }
     }
 
-    /// Returns what one change comes to. Its document is in a file when this returns, or has one
-    /// that is still to be written.
+    /// Computes the outcome of one change. When it returns, the new document is either in a file or
+    /// has a file to write.
     async fn step(
         &self,
         warehouse: &Warehouse,
@@ -340,7 +340,7 @@ impl RelationService {
         Ok(CommitStep::Next { base, placed, file, fallen })
     }
 
-    /// Puts what was committed in place.
+    /// Publishes committed versions.
     async fn settle(
         &self,
         warehouse: &Warehouse,
@@ -372,11 +372,11 @@ impl RelationService {
     }
 }
 
-/// Why a commit did not happen, or may not have.
+/// Reason why a commit failed, or may have failed.
 pub(super) enum CommitConflict {
-    /// Another server was faster: from the new document on it may go well.
+    /// Another server was faster: a retry from the new document may succeed.
     ToAnother(CatalogError),
-    /// A refusal that would be the same again.
+    /// A rejection that a retry would repeat.
     ForGood(CatalogError),
 }
 
@@ -389,12 +389,12 @@ impl CommitConflict {
         }
     }
 
-    /// Returns whether it may go well from the new document on.
+    /// Returns whether a retry from the new document may succeed.
     pub(super) const fn is_to_another(&self) -> bool {
         matches!(self, CommitConflict::ToAnother(_))
     }
 
-    /// Why.
+    /// Returns the error.
     pub(super) fn into_error(self) -> CatalogError {
         match self {
             CommitConflict::ToAnother(error) | CommitConflict::ForGood(error) => error,
@@ -408,7 +408,7 @@ impl From<CatalogError> for CommitConflict {
     }
 }
 
-/// Returns what the store is to do.
+/// Returns the operation for the store.
 fn plan<'a>(
     steps: impl Iterator<Item = (&'a TableIdent, &'a CommitStep)>,
 ) -> Result<(Vec<PointerSwap>, Vec<NewRelation>)> {
@@ -434,7 +434,7 @@ pub(super) fn table(entry: &CachedVersion) -> Result<(&TableDoc, &MetadataPointe
     Ok((doc, pointer))
 }
 
-/// Says in a span why there is no commit: by the kind of the error, whose text may name anything.
+/// Records the kind of error of a failed commit in a span; its text may contain any name.
 fn fail(span: &mut Span, error: &CatalogError) {
     if span.is_recorded() {
         let kind = format!("{:?}", error.kind);
@@ -443,8 +443,8 @@ fn fail(span: &mut Span, error: &CatalogError) {
     }
 }
 
-/// Removes the files of a commit that did not happen. One that was still to be written is not
-/// there, which is as good.
+/// Removes the files of a failed commit. Files that were not written yet do not exist, which is no
+/// error.
 async fn discard(warehouse: &Warehouse, steps: &[CommitStep]) {
     for step in steps {
         match step {

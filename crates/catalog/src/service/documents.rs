@@ -1,4 +1,4 @@
-//! Documents of tables and views, and from one to its file and back.
+//! Documents of tables and views, and conversion between a document and its file.
 
 use std::borrow::Cow;
 use std::io::{Read as _, Write as _};
@@ -24,13 +24,13 @@ use crate::store::{
 };
 use crate::warehouse::{FlushMode, NewLocalFile, TableLocation, Warehouse};
 
-/// Property: directory of metadata files, in place of `metadata` below the table.
+/// Property: directory of metadata files, instead of `metadata` below the table.
 pub(super) const METADATA_PATH: &str = "write.metadata.path";
 
 /// Property: compression of metadata files.
 const METADATA_CODEC: &str = "write.metadata.compression-codec";
 
-/// Suffixes of compressed metadata files, of today's and of old writers.
+/// Suffixes of compressed metadata files, of present and of old writers.
 const GZIP_ENDS: [&str; 2] = [".gz.metadata.json", ".metadata.json.gz"];
 
 /// Suffix of other metadata files.
@@ -39,10 +39,10 @@ const END: &str = ".metadata.json";
 /// Bytes of a UUID as text.
 const UUID_TEXT_BYTES: usize = 36;
 
-/// Highest number in the name of a metadata file that is counted on from.
+/// Largest number in the name of a metadata file that numbering continues from.
 const FILE_NUMBER_MAX: u64 = 1 << 40;
 
-/// A document, as far as those of tables and views are kept alike.
+/// Common interface of the documents of tables and views.
 pub(crate) trait RelationDocument: Sized {
     /// Kind of the document.
     const KIND: RelationKind;
@@ -50,10 +50,10 @@ pub(crate) trait RelationDocument: Sized {
     fn uuid(&self) -> &str;
     fn location(&self) -> &str;
     fn properties(&self) -> &TableProperties;
-    /// Returns where its files go beside its location.
+    /// Returns the locations of its files besides its location.
     fn places(&self) -> Vec<String>;
-    /// Writes the document, and the answer that shows it at this location or nowhere yet, in one
-    /// piece. The parts of the document that is returned are slices of that.
+    /// Writes the document, and the response that shows it at this location (or without one), into
+    /// one buffer. The parts of the returned document are slices of that buffer.
     fn settle(self, location: Option<&str>) -> Result<(Self, AnswerText)>;
     fn into_doc(self) -> ParsedDocument;
 }
@@ -115,7 +115,7 @@ impl RelationDocument for ViewDoc {
     }
 }
 
-/// A document with the location of its file, which nothing points to yet.
+/// A document with the location of its file, which no pointer refers to yet.
 #[derive(Debug)]
 pub(crate) struct PlacedDocument<D> {
     pub(crate) doc: D,
@@ -124,7 +124,7 @@ pub(crate) struct PlacedDocument<D> {
 }
 
 impl<D: RelationDocument> PlacedDocument<D> {
-    /// The table or view that it is of.
+    /// Returns the new table or view of this document.
     pub(super) fn new_relation(&self, ident: &TableIdent, act: LogAction) -> NewRelation {
         NewRelation {
             ident: ident.clone(),
@@ -138,7 +138,7 @@ impl<D: RelationDocument> PlacedDocument<D> {
         }
     }
 
-    /// The move of a pointer from where it leads to this document.
+    /// Returns the move of a pointer to this document.
     pub(super) fn swap(
         &self,
         ident: &TableIdent,
@@ -158,10 +158,10 @@ impl<D: RelationDocument> PlacedDocument<D> {
     }
 }
 
-/// The document in a metadata file.
+/// Reads the document in a metadata file.
 ///
 /// # Errors
-/// `NotFound` when there is no such file, `BadRequest` when it cannot be unpacked.
+/// `NotFound` if the file does not exist, `BadRequest` if it cannot be decompressed.
 pub(crate) async fn read(warehouse: &Warehouse, location: &str) -> Result<Bytes> {
     let bytes = warehouse.files().read(location).await?;
     if !is_gzip(location) {
@@ -171,8 +171,8 @@ pub(crate) async fn read(warehouse: &Warehouse, location: &str) -> Result<Bytes>
     unpacked.map_err(CatalogError::internal)?
 }
 
-/// The file of a document in a directory of this machine, still to be written: by the thread that
-/// hands the transaction over which moves a pointer to it.
+/// An unwritten local file of a document. It is written by the thread that runs the transaction
+/// which moves a pointer to it.
 #[derive(Debug)]
 pub(crate) struct UnwrittenFile {
     file: NewLocalFile,
@@ -195,11 +195,11 @@ impl UnwrittenFile {
     }
 }
 
-/// Gives a document a new file after `previous`. In a bucket that is written when this returns; in
-/// a directory of this machine it is still to be written.
+/// Creates the next file for a document after `previous`. In a bucket it is written when this
+/// returns; a local file is still to be written.
 ///
 /// # Errors
-/// `Forbidden` when the document wants to be outside of the warehouse.
+/// `Forbidden` if the document's location is outside of the warehouse.
 pub(super) async fn place<D: RelationDocument>(
     warehouse: &Warehouse,
     doc: D,
@@ -220,12 +220,12 @@ pub(super) async fn place<D: RelationDocument>(
     Ok((PlacedDocument { doc, text, location }, unwritten))
 }
 
-/// Locations of files that were written for a transaction, should it not come to that.
+/// Locations of files written for a transaction, in case it fails.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WrittenFiles(Arc<Mutex<Vec<String>>>);
 
 impl WrittenFiles {
-    /// Removes them: nothing points to them.
+    /// Removes the files: no pointer refers to them.
     pub(super) async fn discard(&self, warehouse: &Warehouse) {
         let locations = std::mem::take(&mut *self.0.lock());
         for location in locations {
@@ -234,9 +234,9 @@ impl WrittenFiles {
     }
 }
 
-/// Work that writes files one after the other and waits for the disk, in a span of the trace that
-/// this is called in; none where there are no files. Also which of them are written, for when one
-/// cannot be.
+/// Returns the work that writes files one after the other and waits for the disk, in a span of the
+/// caller's trace; `None` without files. Also returns the list of files written so far, for cleanup
+/// after a failure.
 pub(super) fn writing(files: Vec<UnwrittenFile>) -> (Option<DiskWork>, WrittenFiles) {
     let written = WrittenFiles::default();
     if files.is_empty() {
@@ -254,7 +254,7 @@ pub(super) fn writing(files: Vec<UnwrittenFile>) -> (Option<DiskWork>, WrittenFi
     (Some(Box::new(work)), written)
 }
 
-/// Returns where the next document goes of what says this of itself.
+/// Returns the location of the next document's file, given its properties.
 fn next_file(
     warehouse: &Warehouse,
     base: &str,
@@ -267,7 +267,7 @@ fn next_file(
     Ok(location)
 }
 
-/// Writes the bytes of a document to a file that is not there yet, packed where its name says so.
+/// Writes the bytes of a document to a new file, compressed if its name says so.
 ///
 /// # Errors
 /// Those of [`crate::warehouse::WarehouseFiles::write_new`].
@@ -289,9 +289,9 @@ fn flush_of(document: &Bytes) -> FlushMode {
     }
 }
 
-/// Removes metadata files that a table had. A document that was registered may name any file:
-/// only files below the table's own directories go, and none that a pointer leads to, but for
-/// that of the relation with the id `own_id`.
+/// Removes old metadata files of a table. A registered document may name any file: only files below
+/// the table's own directories are removed, and none that a pointer refers to, other than that of
+/// the relation `own_id`.
 pub(super) async fn delete_old(
     relation_store: &RelationStore,
     warehouse: &Warehouse,
@@ -318,7 +318,7 @@ pub(super) async fn delete_old(
     }
 }
 
-/// Removes a file that nothing points to; that it stays does no harm.
+/// Removes an unreferenced file; an error is harmless.
 pub(crate) async fn delete_quietly(warehouse: &Warehouse, location: &str) {
     if let Err(error) = warehouse.files().delete(location).await {
         let error = &error as &dyn std::error::Error;
@@ -326,7 +326,8 @@ pub(crate) async fn delete_quietly(warehouse: &Warehouse, location: &str) {
     }
 }
 
-/// `<directory>/<number>-<uuid>.metadata.json`: one more than the number of the file before.
+/// Builds `<directory>/<number>-<uuid>.metadata.json`: the number is one more than that of the
+/// previous file.
 fn metadata_location(
     base: &str,
     properties: &TableProperties,
@@ -343,8 +344,8 @@ fn metadata_location(
     format!("{directory}/{number:05}-{uuid}{end}")
 }
 
-/// The number of a metadata file that a catalog has written, by its name: `<number>-<uuid>` and an
-/// end. None of any other file.
+/// Returns the number in the name of a metadata file that a catalog has written: `<number>-<uuid>`
+/// and a suffix. `None` for other files.
 pub(super) fn own_number(name: &str) -> Option<u64> {
     let (digits, rest) = name.split_once('-')?;
     let (uuid, end) = rest.split_at_checked(UUID_TEXT_BYTES)?;

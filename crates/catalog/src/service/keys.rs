@@ -88,7 +88,7 @@ impl ChangeRunner {
         context.names = Some(self.0.names.clone());
         let changing = self.0.names.changing();
         let work = async move {
-            // Held regardless of the outcome, and until before the response.
+            // Dropped on any outcome, before the response is sent.
             let _changing = changing;
             let Some((key, hash)) = context.key else {
                 let done = act(context).await;

@@ -13,16 +13,16 @@ use node::gateway::GrantHolder;
 
 use super::echo::SecretScanner;
 
-/// Says why there is no answer from outside.
+/// Header with the reason why there is no response from outside.
 pub const REFUSED: HeaderName = HeaderName::from_static("x-cove-refused");
 
 /// Id of the session whose sandbox has sent a request.
 pub(super) const SESSION: HeaderName = HeaderName::from_static("cove-session");
 
-/// Number of the session's owner, which grows with each takeover.
+/// Epoch of the session's owner, which grows with each takeover.
 pub(super) const EPOCH: HeaderName = HeaderName::from_static("cove-epoch");
 
-/// Headers that belong to one connection (RFC 9110 §7.6.1), and what clients say to proxies.
+/// Headers that belong to one connection (RFC 9110 §7.6.1), and client headers for proxies.
 const OF_ONE_CONNECTION: [HeaderName; 11] = [
     CONNECTION,
     TE,
@@ -37,9 +37,9 @@ const OF_ONE_CONNECTION: [HeaderName; 11] = [
     HeaderName::from_static("proxy-authentication-info"),
 ];
 
-/// Headers by which servers, frameworks and their proxies take another host, or another client,
-/// than the connection says (RFC 7239, its predecessors, and those of content delivery networks and
-/// clouds). Rules always look at the host.
+/// Headers by which servers, frameworks and their proxies assume another host, or another client,
+/// than the connection's (RFC 7239, its predecessors, and those of content delivery networks and
+/// clouds). Rules always compare the host.
 const HOST_OVERRIDES: &[&str] = &[
     "cf-connecting-ip",
     "client-ip",
@@ -71,7 +71,7 @@ const HOST_OVERRIDES: &[&str] = &[
     "true-client-ip",
 ];
 
-/// Headers that stand for the method: Google's and Microsoft's interfaces, Rails, Express, Symfony.
+/// Headers that override the method: Google's and Microsoft's interfaces, Rails, Express, Symfony.
 const METHOD_OVERRIDES: &[&str] = &[
     "x-forwarded-method",
     "x-http-method",
@@ -80,7 +80,7 @@ const METHOD_OVERRIDES: &[&str] = &[
     "x-original-method",
 ];
 
-/// Headers that stand for the path: IIS' URL Rewrite, Azure, Zend, Symfony, Envoy, Traefik; and
+/// Headers that override the path: IIS' URL Rewrite, Azure, Zend, Symfony, Envoy, Traefik; and
 /// WebDAV's second path (RFC 4918 §10.3).
 const PATH_OVERRIDES: &[&str] = &[
     "destination",
@@ -98,26 +98,26 @@ const PATH_OVERRIDES: &[&str] = &[
     "x-waws-unencoded-url",
 ];
 
-/// Fields of a query that stand for the method, in lower case.
+/// Query fields that override the method, in lower case.
 const METHOD_FIELDS: &[&str] =
     &["_method", "$httpmethod", "x-http-method", "x-http-method-override", "x-method-override"];
 
 /// Parts of a request that the rules compared before they let it pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct InspectedParts {
-    /// True if the path that is sent has to be the one that was compared.
+    /// True if the sent path has to be the compared one.
     pub(super) path: bool,
-    /// True if no part of the request may stand for another method.
+    /// True if no part of the request may override the method.
     pub(super) method: bool,
 }
 
-/// Name of a header as the variable of a CGI-like gateway has it: `x_key` and `x-key` are one.
+/// Name of a header as the variable of a CGI-like gateway: `x_key` and `x-key` are one.
 fn normalized(name: &HeaderName) -> String {
     name.as_str().replace('_', "-")
 }
 
-/// Removes headers that say another host, method or path than the rules have compared, and those
-/// by which the proxy says whose a request is.
+/// Removes headers that state another host, method or path than the rules have compared, and the
+/// headers by which the proxy identifies the session.
 fn strip_overrides(headers: &mut HeaderMap, inspected: InspectedParts) {
     let is_override = |name: &HeaderName| {
         let name = normalized(name);
@@ -134,7 +134,7 @@ fn strip_overrides(headers: &mut HeaderMap, inspected: InspectedParts) {
     }
 }
 
-/// First field of a query by which frameworks take another method than the request's.
+/// Returns the first field of a query by which frameworks override the request's method.
 pub(super) fn method_field(query: &str) -> Option<&'static str> {
     query.split(['&', ';']).find_map(|pair| {
         let name = pair.split('=').next().unwrap_or_default().replace('+', " ");

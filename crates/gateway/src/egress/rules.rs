@@ -1,4 +1,5 @@
-//! The rules of an `http` grant: which requests go outside, pure. The first rule that fits decides.
+//! The rules of an `http` grant: which requests may go outside. Pure. The first matching rule
+//! decides.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr as _;
@@ -14,28 +15,28 @@ use super::path::{PathPattern, RequestPath};
 use crate::config::NamedSecrets;
 use crate::doors::FieldError;
 
-/// Rules of one grant.
+/// Most rules of one grant.
 pub const RULES_MAX: usize = 100;
 
-/// Entries of each list of a rule.
+/// Most entries of each list of a rule.
 pub const ENTRIES_MAX: usize = 100;
 
-/// Bytes of one entry.
+/// Most bytes of one entry.
 pub const ENTRY_BYTES_MAX: usize = 4096;
 
 /// Ports of a rule that names none.
 pub(crate) const PORTS: [u16; 2] = [80, 443];
 
-/// Port of HTTP in the clear.
+/// Port of unencrypted HTTP.
 const HTTP: u16 = 80;
 
 /// The method of a tunnel.
 const CONNECT: &str = "CONNECT";
 
-/// Methods that answer with the request, and so with headers that were added.
+/// Methods whose response repeats the request, including added headers.
 const ECHOES: [&str; 2] = ["TRACE", "TRACK"];
 
-/// The rules of one grant, ready to be asked.
+/// The parsed rules of one grant.
 #[derive(Clone, Debug)]
 pub struct GrantRules(Vec<EgressRule>);
 
@@ -48,20 +49,20 @@ pub(super) struct EgressRule {
     methods: Vec<String>,
     paths: Vec<PathPattern>,
     pub(super) added: Vec<AddedHeader>,
-    /// Finds in answers what must not come back; none without a secret.
+    /// Finds secrets in responses; `None` without a secret.
     pub(super) scanner: Option<SecretScanner>,
     pub(super) is_tls: bool,
     /// True if requests carry the session headers.
     pub(super) has_session_headers: bool,
-    /// True if the ports were named, and are meant then.
+    /// True if the rule names its ports explicitly.
     pub(super) names_ports: bool,
     /// Addresses that its hosts may have.
     pub(super) guard: AddressGuard,
-    /// Networks that they may not have.
+    /// Networks that its hosts must not be in.
     pub(super) networks: DeniedNetworks,
 }
 
-/// Addresses that the hosts of a rule may not have, public ones among them.
+/// Networks that the hosts of a rule must not be in; they may include public ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeniedNetworks {
     denied: Vec<AllowedNetwork>,
@@ -72,7 +73,7 @@ impl DeniedNetworks {
     /// Checks all addresses of a name, as [`AddressGuard::check`] does.
     ///
     /// # Errors
-    /// When one of the addresses may not be reached.
+    /// If one of the addresses is not allowed.
     pub(super) fn check(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), AddressRefusal> {
         for address in addresses {
             let address = address.ip().to_canonical();
@@ -89,16 +90,16 @@ impl DeniedNetworks {
 /// Reason for an address that a rule denies.
 const DENIED: &str = "of a network that the rule denies";
 
-/// Request to the rules.
+/// Request to check against the rules.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleRequest<'a> {
     /// Method, as it was sent; `CONNECT` for a tunnel.
     pub method: &'a str,
-    /// For whom.
+    /// Requested host.
     pub host: &'a RequestHost,
-    /// At which port.
+    /// Requested port.
     pub port: u16,
-    /// None of a tunnel.
+    /// `None` for a tunnel.
     pub path: Option<&'a RequestPath>,
 }
 
@@ -108,18 +109,18 @@ pub(super) enum RuleVerdict<'a> {
     /// Sent.
     Allow {
         rule: &'a EgressRule,
-        /// Parts that it or a rule before it compared.
+        /// Parts that this or an earlier rule compared.
         inspected: InspectedParts,
     },
-    /// Refused. Says why, in the form of the header.
+    /// Rejected, with the reason for the header.
     Refuse(String),
 }
 
 impl GrantRules {
-    /// Reads rules.
+    /// Parses rules.
     ///
     /// # Errors
-    /// The field that is wrong: `rules[1].hosts[0]`.
+    /// The invalid field: `rules[1].hosts[0]`.
     pub fn new(rules: &[HttpRule], secrets: &NamedSecrets) -> Result<GrantRules, FieldError> {
         if rules.is_empty() || rules.len() > RULES_MAX {
             let message = format!("must have 1 to {RULES_MAX} rules");
@@ -131,7 +132,7 @@ impl GrantRules {
         Ok(GrantRules(rules.iter().enumerate().map(read).collect::<Result<_, _>>()?))
     }
 
-    /// Decides.
+    /// Returns the verdict of the first matching rule.
     pub(super) fn decide(&self, asked: &RuleRequest<'_>) -> RuleVerdict<'_> {
         // A server might take `get` for `GET`, which a rule could deny.
         if !asked.method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-') {
@@ -219,7 +220,7 @@ impl EgressRule {
 
     fn fits(&self, asked: &RuleRequest<'_>, inspected: &mut InspectedParts) -> RuleFit {
         let is_host = self.hosts.iter().any(|pattern| pattern.fits(asked.host));
-        // A rule that denies means all ports unless it names some.
+        // A deny rule covers all ports unless it names some.
         let any_port = self.denies && !self.names_ports;
         if !is_host || !(any_port || self.ports.contains(&asked.port)) {
             return RuleFit::No;
@@ -244,9 +245,9 @@ impl EgressRule {
         }
     }
 
-    /// What is in a tunnel nobody sees: it may be what a rule denies, and need not be what one
-    /// allows. At port 80 nothing in it says whom it is for, and a request for it needs none; so
-    /// both have to be meant.
+    /// Matches a tunnel. Its content is invisible: it may contain a denied request, and need not be
+    /// an allowed one. At port 80 nothing in it identifies the host, and plain requests need no
+    /// tunnel; so both the method and the port must be named explicitly.
     fn fits_tunnel(&self, port: u16) -> RuleFit {
         let is_named = self.methods.iter().any(|method| method == CONNECT);
         let sees_nothing =
@@ -273,7 +274,7 @@ fn denied_networks(rule: &HttpRule) -> Result<DeniedNetworks, FieldError> {
     })
 }
 
-/// Reads the entries of a list, and says which of them is wrong.
+/// Parses the entries of a list, and reports which of them is invalid.
 fn entries<T>(
     field: &str,
     list: &[String],
@@ -289,7 +290,7 @@ fn entries<T>(
     list.iter().enumerate().map(one).collect()
 }
 
-/// A network, not a name: any address of a name would be trusted.
+/// Parses a network, not a name: any address of a name would be trusted.
 fn network(text: &str) -> Option<AllowedNetwork> {
     let address = text.split('/').next().unwrap_or_default();
     address.parse::<IpAddr>().ok()?;
@@ -348,7 +349,8 @@ mod tests {
         GrantRules::new(&list, &secrets()).unwrap()
     }
 
-    /// `METHOD http://host:port/path` or `CONNECT host:port`; which rule allows it, or why not.
+    /// Evaluates `METHOD http://host:port/path` or `CONNECT host:port`; returns the index of the
+    /// allowing rule, or the reason.
     fn decide(rules: &GrantRules, text: &str) -> Result<usize, String> {
         let (method, url) = text.split_once(' ').unwrap();
         let url = url.strip_prefix("http://").unwrap_or(url);
@@ -436,7 +438,7 @@ mod tests {
             (open, &["8.8.8.8"][..], true),
             (one, &["8.8.8.8"], false),
             (one, &["8.8.9.8"], true),
-            // An answer that is half good is an attempt.
+            // A partly allowed answer is treated as an attack.
             (one, &["8.8.9.8", "8.8.8.8"], false),
             (one, &["::ffff:8.8.8.8"], false),
             (all, &["1.1.1.1"], true),

@@ -1,4 +1,4 @@
-//! Takes a document apart in one pass, whatever the order of its members.
+//! Parses a document in one pass, in any order of its members.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#table-metadata-fields>
@@ -16,7 +16,7 @@ use crate::json::cursor::{JsonCursor, JsonText};
 use crate::json::{JsonKind, RawJson, RawString};
 use crate::{CatalogError, Result};
 
-/// Parts that were found so far.
+/// Parts found so far.
 #[derive(Default)]
 struct DocumentDraft {
     slots: Vec<DocumentSlot>,
@@ -49,12 +49,11 @@ struct DocumentDraft {
 }
 
 impl TableDoc {
-    /// Takes a document apart and checks that it is consistent.
+    /// Parses a document and checks that it is consistent.
     ///
     /// # Errors
-    /// `IllegalArgument` or `BadRequest`: it is none, or none of a version that is known here, or
-    /// contradicts itself. Whoever reads a document of the catalog's own turns that into a failure
-    /// of the server.
+    /// `IllegalArgument` or `BadRequest`: it is malformed, has an unknown version, or contradicts
+    /// itself. Readers of stored documents convert this into a server error.
     pub fn parse(text: Bytes) -> Result<TableDoc> {
         let slots = Vec::with_capacity(KNOWN_MEMBERS);
         let mut draft = DocumentDraft { slots, ..DocumentDraft::default() };
@@ -86,7 +85,7 @@ impl DocumentDraft {
             )));
         }
         let start = cursor.offset();
-        // A member that is null is as good as none.
+        // A null member counts as absent.
         if key == DocumentKey::Unknown || cursor.peek()? == JsonKind::Null {
             cursor.value()?;
         } else {
@@ -236,7 +235,7 @@ impl DocumentDraft {
         })
     }
 
-    /// The current schema's id and all schemas. Old documents of version 1 have but one.
+    /// Returns the current schema's id and all schemas. Old documents of version 1 have only one.
     fn schemas(&mut self, is_first: bool) -> Result<(i32, Vec<MetadataPart>)> {
         if let Some(schemas) = self.schemas.take() {
             return Ok((need(self.current_schema_id, "current-schema-id")?, schemas));
@@ -253,8 +252,8 @@ impl DocumentDraft {
         Ok((id.unwrap_or(0), vec![MetadataPart { id: id.unwrap_or(0), raw }]))
     }
 
-    /// The default specification's id and all specifications. Old documents of version 1 have but
-    /// the fields of one.
+    /// Returns the default specification's id and all specifications. Old documents of version 1
+    /// have only the fields of one.
     fn specs(&mut self, is_first: bool) -> Result<(i32, Vec<MetadataPart>)> {
         if let Some(specs) = self.specs.take() {
             return Ok((need(self.default_spec_id, "default-spec-id")?, specs));
@@ -269,7 +268,7 @@ impl DocumentDraft {
 }
 
 impl TableSnapshot {
-    /// Reads one, as documents and updates have it.
+    /// Parses a snapshot of a document or an update.
     pub(crate) fn read(cursor: &mut JsonCursor<'_>, whole: &Bytes) -> Result<TableSnapshot> {
         let (mut id, mut timestamp_ms, mut sequence_number) = (None, None, None);
         let (mut parent, mut first_row_id, mut added_rows) = (None, None, None);
@@ -301,7 +300,7 @@ impl TableSnapshot {
 }
 
 impl SnapshotReference {
-    /// Reads what stands behind a name in documents, and beside it in updates.
+    /// Parses the value of a reference in documents, or its fields in updates.
     pub(crate) fn read(
         cursor: &mut JsonCursor<'_>,
         whole: &Bytes,
@@ -375,7 +374,7 @@ impl MetadataLogEntry {
 }
 
 impl KeyPart {
-    /// Reads one, as documents and updates have it.
+    /// Parses a key of a document or an update.
     pub(crate) fn read(cursor: &mut JsonCursor<'_>, whole: &Bytes) -> Result<KeyPart> {
         let (mut id, mut has_metadata) = (None, false);
         let raw = object(cursor, whole, |cursor, name| {
@@ -394,7 +393,7 @@ impl KeyPart {
     }
 }
 
-/// Reads a file of statistics, as documents and updates have it.
+/// Parses a statistics file of a document or an update.
 pub(crate) fn statistics(cursor: &mut JsonCursor<'_>, whole: &Bytes) -> Result<StatisticsPart> {
     let (mut snapshot_id, mut has_path) = (None, false);
     let raw = object(cursor, whole, |cursor, name| {
@@ -412,12 +411,12 @@ pub(crate) fn statistics(cursor: &mut JsonCursor<'_>, whole: &Bytes) -> Result<S
     Ok(StatisticsPart { snapshot_id: need(snapshot_id, "snapshot-id")?, raw })
 }
 
-/// The order of a table that nobody asks to sort.
+/// Returns the order of an unsorted table.
 pub(crate) fn unsorted() -> MetadataPart {
     MetadataPart { id: 0, raw: RawJson::written(b"{\"order-id\":0,\"fields\":[]}".to_vec()) }
 }
 
-/// `branch` or `tag`, in any case, as the reference reads it.
+/// Parses `branch` or `tag`, case-insensitively, as the reference does.
 pub(crate) fn reference_kind(name: &str) -> Result<ReferenceKind> {
     [ReferenceKind::Branch, ReferenceKind::Tag]
         .into_iter()
@@ -425,7 +424,8 @@ pub(crate) fn reference_kind(name: &str) -> Result<ReferenceKind> {
         .ok_or_else(|| illegal(format!("Invalid snapshot ref type: {name}")))
 }
 
-/// The highest id of a specification's fields. In version 1 they need not have any, and count.
+/// Returns the highest id of a specification's fields. In version 1 fields may lack ids; then their
+/// positions count.
 fn last_field_id(spec: &MetadataPart) -> i32 {
     let fields = spec.raw.get("fields");
     let Some(fields) = fields.as_ref().and_then(|fields| fields.items().ok()) else {
@@ -462,7 +462,8 @@ fn parts(
     })
 }
 
-/// Passes an object; `member` gets each name, and passes the value. The object as it was written.
+/// Passes an object; `member` receives each name, and passes the value. Returns the object in its
+/// original form.
 fn object<'a>(
     cursor: &mut JsonCursor<'a>,
     whole: &Bytes,
@@ -486,14 +487,14 @@ fn list<'a, T>(
     Ok(items)
 }
 
-/// A whole number of 64 bits.
+/// Parses an integer of 64 bits.
 pub(crate) fn long(cursor: &mut JsonCursor<'_>, name: &str) -> Result<i64> {
     let value = cursor.value()?;
     let number = value.parse().ok().filter(|_| !value.starts_with('"'));
     number.ok_or_else(|| illegal(format!("Cannot parse to a long value: {name}: {value:.40}")))
 }
 
-/// A whole number of 32 bits.
+/// Parses an integer of 32 bits.
 pub(crate) fn int(cursor: &mut JsonCursor<'_>, name: &str) -> Result<i32> {
     let value = cursor.value()?;
     let number = value.parse().ok();

@@ -1,8 +1,8 @@
-//! Facts about values, and what follows from it for a predicate about them.
+//! Facts about values, and their implications for a predicate.
 //!
-//! Everything a file or a partition is pruned by goes through [`ValueFacts::judge`]: bounds of a
-//! column's values, what a partition's value says of the column it was made of (its inverse image
-//! under the transform), and what a manifest list says of all partitions of a manifest.
+//! All pruning of files and partitions uses [`ValueFacts::judge`]: for bounds of a column's values,
+//! for the source values of a partition value (its inverse image under the transform), and for a
+//! manifest list's summary of a manifest's partitions.
 
 use std::cmp::Ordering;
 
@@ -10,42 +10,42 @@ use super::expression::PredicateOperator;
 use super::transform::bucket_of;
 use super::value::PlanValue;
 
-/// Values of one predicate that are looked at one by one. More are only compared as a range.
+/// Most literals of one predicate that are compared one by one. More are only compared as a range.
 const VALUES_LOOKED_AT_MAX: usize = 200;
 
-/// Result of a predicate for a set of rows.
+/// Value of a predicate over a set of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PredicateVerdict {
-    /// False for each.
+    /// False for each row.
     Never,
-    /// True for each.
+    /// True for each row.
     Always,
     /// Unknown.
     Maybe,
 }
 
-/// The end of a range upwards.
+/// The upper bound of a range.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum UpperBound {
-    /// No value is more.
+    /// No value is greater.
     Value(PlanValue),
-    /// No value is more than all texts or bytes that begin like this.
+    /// No value is greater than all texts or bytes with this prefix.
     Prefix(PlanValue),
 }
 
 /// Facts about a set of values.
 #[derive(Clone, Debug)]
 pub(super) struct ValueFacts {
-    /// True if there may be nulls, values that are no numbers, and others.
+    /// True if there may be nulls, NaNs, and other values.
     pub(super) null: bool,
     pub(super) nan: bool,
     pub(super) value: bool,
-    /// No value is less. Neither null nor NaN are compared.
+    /// No value is less. Nulls and NaN are not compared.
     pub(super) lower: Option<PlanValue>,
     pub(super) upper: Option<UpperBound>,
-    /// There is one value at most, and it is both bounds.
+    /// All values are equal, and both bounds are that value.
     pub(super) exact: bool,
-    /// All values are in buckets from one to another, of so many.
+    /// Number of buckets, and the first and last bucket that values are in.
     pub(super) buckets: Option<(u32, i64, i64)>,
 }
 
@@ -63,7 +63,7 @@ impl ValueFacts {
         }
     }
 
-    /// All values are this one.
+    /// Facts for a set in which all values are this one.
     pub(super) fn exactly(value: Option<PlanValue>) -> ValueFacts {
         let mut facts = ValueFacts { null: false, nan: false, value: false, ..ValueFacts::none() };
         match value {
@@ -79,8 +79,8 @@ impl ValueFacts {
         facts.settled()
     }
 
-    /// Drops bounds that contradict each other: some writers compared UUIDs as signed numbers. Zero
-    /// has two signs, which filters do not tell apart.
+    /// Drops contradictory bounds: some writers compared UUIDs as signed numbers. Zero has two
+    /// signs, which filters do not distinguish.
     pub(super) fn settled(mut self) -> ValueFacts {
         if self.lower.as_ref().is_some_and(PlanValue::is_nan) {
             self.lower = None;
@@ -106,7 +106,7 @@ impl ValueFacts {
         self
     }
 
-    /// Returns what a predicate is for all of the values. `literals` are in order.
+    /// Evaluates a predicate for all of the values. `literals` are sorted.
     pub(super) fn judge(&self, op: PredicateOperator, literals: &[PlanValue]) -> PredicateVerdict {
         let is_some = |never: bool, always: bool| match (never, always) {
             (true, _) => PredicateVerdict::Never,
@@ -120,7 +120,7 @@ impl ValueFacts {
             PredicateOperator::NotNan => is_some(!self.null && !self.value, !self.nan),
             PredicateOperator::NotEq | PredicateOperator::NotIn => {
                 match self.judge_value(PredicateOperator::In, literals) {
-                    // Nulls and what is no number are other than every value.
+                    // Nulls and NaNs are unequal to every value.
                     PredicateVerdict::Never => PredicateVerdict::Always,
                     PredicateVerdict::Always if self.exact => PredicateVerdict::Never,
                     _ => PredicateVerdict::Maybe,
@@ -138,7 +138,7 @@ impl ValueFacts {
         }
     }
 
-    /// Judges a predicate that neither nulls nor NaN fulfil.
+    /// Evaluates a predicate that is false for nulls and NaN.
     fn judge_value(&self, op: PredicateOperator, literals: &[PlanValue]) -> PredicateVerdict {
         if !self.value {
             return PredicateVerdict::Never;
@@ -205,7 +205,7 @@ impl ValueFacts {
         let bounds = (&self.lower, &self.upper);
         let is_one = matches!(bounds, (Some(lower), Some(UpperBound::Value(upper)))
             if lower.order(upper) == Some(Ordering::Equal));
-        // One value, and one of those: it is that one.
+        // There is a single value, and it equals a literal.
         if is_one { PredicateVerdict::Always } else { PredicateVerdict::Maybe }
     }
 
@@ -222,7 +222,7 @@ impl ValueFacts {
     }
 }
 
-/// Returns whether one text, or bytes, begin with another.
+/// Returns whether a text or byte string begins with another.
 pub(super) fn begins(value: &PlanValue, with: &PlanValue) -> bool {
     match (value, with) {
         (PlanValue::Text(text), PlanValue::Text(with)) => text.starts_with(&**with),

@@ -1,5 +1,5 @@
-//! Figures on the files of a snapshot: how large they are, what deletes they carry, and how they
-//! are spread over partitions. Manifests come one after the other, and none is kept.
+//! Figures on the files of a snapshot: their sizes, their deletes, and their distribution over
+//! partitions. Manifests are processed one after the other, and none is kept.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#manifests>
@@ -15,18 +15,18 @@ use crate::doc::TableDoc;
 use crate::error::Result;
 use crate::schema::{ColumnType, SchemaColumns};
 
-/// Partitions that are told apart; files of others are counted together.
+/// Most partitions with separate figures; files of further ones are counted together.
 pub const FIGURE_PARTITIONS_MAX: usize = 10_000;
 
-/// Bytes of the partitions' values that are kept to tell them apart.
+/// Most bytes of partition values that identify these partitions.
 const KEYS_BYTES_MAX: usize = 16 << 20;
 
-/// Characters of a partition that are shown.
+/// Most characters of a partition that are shown.
 const PARTITION_SHOWN_MAX: usize = 300;
 
 const MIB: i64 = 1 << 20;
 
-/// Sizes at which the parts of the histogram end, in bytes; the last part has no end.
+/// Upper ends of the histogram's ranges, in bytes; the last range has none.
 pub const HISTOGRAM_ENDS: [i64; 9] =
     [MIB / 8, MIB, 8 * MIB, 32 * MIB, 64 * MIB, 128 * MIB, 256 * MIB, 512 * MIB, 1024 * MIB];
 
@@ -88,7 +88,7 @@ pub struct PartitionFigures {
 }
 
 impl PartitionFigures {
-    /// Returns how many times as large the largest file is as the average one, in hundredths.
+    /// Returns the ratio of the largest file's size to the average size, in hundredths.
     #[must_use]
     pub fn skew_hundredths(&self) -> u64 {
         let whole = u128::from(self.largest_bytes) * u128::from(self.data.files) * 100;
@@ -111,7 +111,7 @@ pub struct ManifestFigures {
     pub removed_entries: u64,
 }
 
-/// Figures that are being gathered.
+/// Figures in progress.
 #[derive(Debug)]
 pub struct SnapshotFigures {
     specs: PruneSpecs,
@@ -119,7 +119,7 @@ pub struct SnapshotFigures {
     small_below: i64,
     partitions: HashMap<Vec<u8>, PartitionFigures>,
     keys_bytes: usize,
-    /// Manifests that were added.
+    /// Processed manifests.
     pub manifests: ManifestFigures,
     /// Data files.
     pub data: FileTotals,
@@ -127,21 +127,22 @@ pub struct SnapshotFigures {
     pub small: FileTotals,
     /// Sizes of data files.
     pub histogram: Vec<SizeRange>,
-    /// Delete files of positions, but for vectors.
+    /// Position delete files, without vectors.
     pub position_deletes: FileTotals,
-    /// Delete files of keys.
+    /// Equality delete files.
     pub equality_deletes: FileTotals,
     /// Deletion vectors.
     pub vectors: FileTotals,
-    /// Files of partitions beyond those that are told apart.
+    /// Files of partitions without separate figures.
     pub beyond: u64,
 }
 
 impl SnapshotFigures {
-    /// Begins the figures of a snapshot of a table, where data files below a size are small.
+    /// Creates empty figures for a snapshot of a table; data files below `small_below` bytes are
+    /// small.
     ///
     /// # Errors
-    /// When the document's schema or partition specifications cannot be read.
+    /// If the document's schema or partition specifications cannot be read.
     pub fn new(doc: &TableDoc, small_below: i64) -> Result<SnapshotFigures> {
         let columns = match doc.current_schema() {
             Some(schema) => SchemaColumns::read(&schema.raw)?,
@@ -198,7 +199,7 @@ impl SnapshotFigures {
     }
 
     fn add_file(&mut self, file: &ContentFile, spec_id: i32) {
-        // A file of Puffin has many vectors, of which this is one.
+        // A Puffin file contains many vectors; this entry is one of them.
         let is_vector = &*file.format == VECTOR_FORMAT;
         let bytes = file.content_size.filter(|_| is_vector).unwrap_or(file.bytes);
         let is_small = file.content == FileContent::Data && bytes < self.small_below;
@@ -234,7 +235,7 @@ impl SnapshotFigures {
         }
     }
 
-    /// The partition of a file; none where there are too many.
+    /// Returns the figures of a file's partition; `None` if there are too many partitions.
     fn partition(&mut self, file: &ContentFile, spec_id: i32) -> Option<&mut PartitionFigures> {
         let spec = self.specs.get(spec_id);
         let key = match spec {
@@ -255,13 +256,13 @@ impl SnapshotFigures {
         self.partitions.get_mut(&key)
     }
 
-    /// Returns how many partitions were told apart.
+    /// Returns the partitions with separate figures.
     #[must_use]
     pub fn partitions(&self) -> impl ExactSizeIterator<Item = &PartitionFigures> {
         self.partitions.values()
     }
 
-    /// Returns the partitions that come first by a figure, at most so many.
+    /// Returns the partitions with the largest values of a figure, at most `most`.
     #[must_use]
     pub fn top_partitions(
         &self,
@@ -281,7 +282,7 @@ impl SnapshotFigures {
     }
 }
 
-/// Values of a partition with the names of its fields.
+/// Formats the values of a partition with the names of its fields.
 fn partition_text(spec: &PruneSpec, names: &[String], file: &ContentFile) -> String {
     let mut out = Vec::new();
     for (place, field) in spec.fields.iter().enumerate() {
@@ -377,7 +378,7 @@ mod tests {
         assert_eq!(filled, [0, 1, 0, 1, 0, 0, 0, 0, 0, 1]);
         assert_eq!(figures.histogram[9].to_bytes, None);
         assert_eq!(figures.position_deletes.bytes, 100);
-        // A vector is as large as its part of the file.
+        // The size of a vector is that of its part of the file.
         assert_eq!((figures.vectors.files, figures.vectors.bytes), (1, 40));
         assert_eq!((figures.equality_deletes.files, figures.beyond), (1, 0));
         let largest = figures.top_partitions(1, |it| it.data.bytes);
@@ -399,7 +400,8 @@ mod tests {
         assert_eq!(figures.partitions().len(), FIGURE_PARTITIONS_MAX);
         assert_eq!(figures.beyond, more as u64);
         assert_eq!(figures.data.files, (FIGURE_PARTITIONS_MAX + more) as u64);
-        // A value of any length is told apart and cut where it is shown, and takes its bytes.
+        // Long values identify partitions in full, are truncated for display, and count with their
+        // bytes.
         let mut figures = SnapshotFigures::new(&doc(), MIB).unwrap();
         for letter in ["a", "b", "c"] {
             let region = letter.repeat(KEYS_BYTES_MAX / 2 - 100);

@@ -1,5 +1,5 @@
-//! Values of columns: as bounds have them in bytes, as manifests have them in Avro, and as answers
-//! and filters have them in JSON.
+//! Values of columns: in the binary form of bounds, in the Avro form of manifests, and in the JSON
+//! form of responses and filters.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#appendix-d-single-value-serialization>
@@ -18,32 +18,32 @@ const NANOS: i64 = 1_000_000_000;
 /// Bytes of the longest decimal.
 const DECIMAL_BYTES_MAX: usize = 16;
 
-/// A value that is there. What it means its column's type says: whole numbers, dates and times are
-/// all integers, in the units that the format counts them in.
+/// A non-null value. Its meaning depends on the column's type: integers, dates and times are all
+/// stored as integers, in the units of the format.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PlanValue {
     Bool(bool),
     Integer(i64),
     Float(f64),
-    /// Without the point, which its type says the place of.
+    /// Unscaled; the scale is in the type.
     Decimal(i128),
     Text(Box<str>),
-    /// Bytes, also of UUIDs.
+    /// Bytes, also for UUIDs.
     Bytes(Box<[u8]>),
 }
 
-/// A value of a filter, which its column may have or not.
+/// A literal of a filter, which may be outside of the column's range.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum FilterLiteral {
     Value(PlanValue),
-    /// More than any value of the column.
+    /// Greater than any value of the column.
     Above,
     /// Less than any value of the column.
     Below,
 }
 
 impl PlanValue {
-    /// Returns which comes first; none of values of two types.
+    /// Compares two values; `None` for values of different types.
     pub(super) fn order(&self, other: &PlanValue) -> Option<Ordering> {
         Some(match (self, other) {
             (PlanValue::Bool(a), PlanValue::Bool(b)) => a.cmp(b),
@@ -56,12 +56,12 @@ impl PlanValue {
         })
     }
 
-    /// Returns whether it is no number, though of a type of numbers.
+    /// Returns whether it is NaN.
     pub(super) fn is_nan(&self) -> bool {
         matches!(self, PlanValue::Float(number) if number.is_nan())
     }
 
-    /// Bytes that it takes in memory, about.
+    /// Returns the approximate bytes in memory.
     pub(super) fn weight(&self) -> usize {
         let boxed = match self {
             PlanValue::Text(text) => text.len(),
@@ -71,7 +71,7 @@ impl PlanValue {
         size_of::<PlanValue>() + boxed
     }
 
-    /// Appends bytes that no other value of its type has.
+    /// Appends bytes that are unique among values of its type.
     pub(super) fn put_key(&self, out: &mut Vec<u8>) {
         match self {
             PlanValue::Bool(is) => out.push(u8::from(*is)),
@@ -89,8 +89,8 @@ impl PlanValue {
         }
     }
 
-    /// A bound, in the format's binary form of single values. Shorter ones are of a type that was
-    /// widened since.
+    /// Decodes a bound in the format's binary form of single values. Shorter ones are of a type
+    /// that was widened later.
     pub(super) fn of_bytes(kind: &ColumnType, bytes: &[u8]) -> Option<PlanValue> {
         use ColumnType as T;
         let int = || bytes.try_into().ok().map(|it| i64::from(i32::from_le_bytes(it)));
@@ -119,7 +119,7 @@ impl PlanValue {
         })
     }
 
-    /// A value of a partition that came by Avro, as one of this type.
+    /// Converts a partition value from Avro to this type.
     pub(super) fn typed(&self, kind: &ColumnType) -> Option<PlanValue> {
         use ColumnType as T;
         match (kind, self) {
@@ -136,7 +136,7 @@ impl PlanValue {
         }
     }
 
-    /// Appends it in the format's JSON form of single values.
+    /// Appends the value in the format's JSON form of single values.
     pub(super) fn put_json(&self, kind: &ColumnType, out: &mut Vec<u8>) {
         let mut text = String::new();
         match (self, kind) {
@@ -172,11 +172,11 @@ impl PlanValue {
         put_string(out, &text);
     }
 
-    /// Reads a value of a filter, as one of a column of this type. Engines that count days and
-    /// microseconds themselves write dates and times as numbers.
+    /// Parses a literal of a filter for a column of this type. Engines that represent dates and
+    /// times as days and microseconds write them as numbers.
     ///
     /// # Errors
-    /// What is expected instead.
+    /// A description of the expected form.
     pub(super) fn of_json(kind: &ColumnType, json: &RawJson) -> Result<FilterLiteral, String> {
         use ColumnType as T;
         let text = json.as_str();
@@ -223,7 +223,7 @@ impl PlanValue {
     }
 }
 
-/// Units of a second that a timestamp is counted in.
+/// Returns the units per second of a timestamp type.
 pub(super) fn per_second(kind: &ColumnType) -> i64 {
     match kind {
         ColumnType::TimestampNs | ColumnType::TimestampTzNs => NANOS,
@@ -231,7 +231,7 @@ pub(super) fn per_second(kind: &ColumnType) -> i64 {
     }
 }
 
-/// A signed number, its first byte the highest.
+/// Decodes a signed big-endian number.
 fn big_endian(bytes: &[u8]) -> Option<i128> {
     let first = *bytes.first()?;
     if bytes.len() > DECIMAL_BYTES_MAX {
@@ -247,7 +247,7 @@ fn integer(value: &RawJson, min: i64, max: i64) -> Result<FilterLiteral, String>
         return Err(refuse());
     }
     let text = value.text();
-    // What is whole may be written with a point all the same.
+    // An integer may be written with a decimal point and zeros.
     let text = text.split_once('.').filter(|(_, zeros)| zeros.bytes().all(|it| it == b'0'));
     let text = text.map_or(value.text(), |(digits, _)| digits);
     let number: i128 =
@@ -273,7 +273,7 @@ fn real(value: &RawJson, kind: &ColumnType) -> Result<FilterLiteral, String> {
         return Err(refuse());
     }
     let number = match kind {
-        // As the column has it, so that it is equal to what was written with the same digits.
+        // In the precision of the column, so that equal digits compare as equal.
         ColumnType::Float => value.text().parse::<f32>().map(f64::from),
         _ => value.text().parse::<f64>(),
     };
@@ -285,7 +285,7 @@ fn real(value: &RawJson, kind: &ColumnType) -> Result<FilterLiteral, String> {
     })
 }
 
-/// The number without its point, when it has no more digits behind it than `scale`.
+/// Returns the unscaled number, if it has no more decimal digits than `scale`.
 fn decimal(text: &str, scale: u32) -> Option<i128> {
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let exponent: i64 = exponent.parse().ok()?;
@@ -350,7 +350,7 @@ fn put_float(number: f64, kind: &ColumnType, out: &mut Vec<u8>) {
     put_string(out, name);
 }
 
-/// Two digits for each byte, as answers have them.
+/// Formats bytes as two hexadecimal digits each, as in responses.
 pub(super) fn upper_hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
