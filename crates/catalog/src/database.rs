@@ -1,4 +1,5 @@
-//! The database of the catalog and of access to it, whose failures are the catalog's.
+//! The database of the catalog and of its access control; its failures are reported as catalog
+//! errors.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use node::store::{MigrationStep, SqlStore, SqlStoreError, StoreDialect, StoreTra
 
 use crate::error::{CatalogError, Result, database_failure};
 
-/// Work before a transaction, on a thread that may wait for a disk.
+/// Work before a transaction, on a thread that may block on the disk.
 pub(crate) type DiskWork = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// A handle on the database. Cheap to clone.
@@ -21,7 +22,7 @@ impl CatalogDatabase {
     /// Returns a counter of changes, see [`SqlStore::counter`].
     ///
     /// # Errors
-    /// `ServiceUnavailable` and `Internal` when the database fails.
+    /// `ServiceUnavailable` and `Internal` if the database fails.
     pub(crate) async fn counter(
         &self,
         query: &'static str,
@@ -33,7 +34,7 @@ impl CatalogDatabase {
     /// Runs a transaction that may write, see [`SqlStore::transact`].
     ///
     /// # Errors
-    /// The reason of the closure; `CommitStateUnknown`, `ServiceUnavailable` and `Internal` when
+    /// The rejection of the closure; `CommitStateUnknown`, `ServiceUnavailable` and `Internal` if
     /// the database fails.
     pub(crate) async fn transact<T: Send + 'static>(
         &self,
@@ -45,11 +46,11 @@ impl CatalogDatabase {
         self.0.transact(name, body).await.map_err(database_failure)
     }
 
-    /// Does work that waits for a disk, if there is any, and then runs a transaction, see
+    /// Runs work that blocks on the disk, if there is any, and then a transaction, see
     /// [`SqlStore::transact_after`].
     ///
     /// # Errors
-    /// [`TransactionFailure`] says which of the two failed, and why.
+    /// [`TransactionFailure`] states which of the two failed, and why.
     pub(crate) async fn transact_after<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -71,10 +72,10 @@ impl CatalogDatabase {
         })
     }
 
-    /// Runs a transaction that may as well happen twice, see [`SqlStore::transact_idempotent`].
+    /// Runs a transaction that may be repeated, see [`SqlStore::transact_idempotent`].
     ///
     /// # Errors
-    /// The reason of the closure; `ServiceUnavailable` and `Internal` when the database fails.
+    /// The rejection of the closure; `ServiceUnavailable` and `Internal` if the database fails.
     pub(crate) async fn transact_idempotent<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -85,10 +86,10 @@ impl CatalogDatabase {
         self.0.transact_idempotent(name, body).await.map_err(database_failure)
     }
 
-    /// Runs a transaction that only looks, see [`SqlStore::read`].
+    /// Runs a read-only transaction, see [`SqlStore::read`].
     ///
     /// # Errors
-    /// The reason of the closure; `ServiceUnavailable` and `Internal` when the database fails.
+    /// The rejection of the closure; `ServiceUnavailable` and `Internal` if the database fails.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -99,7 +100,7 @@ impl CatalogDatabase {
         self.0.read(name, body).await.map_err(database_failure)
     }
 
-    /// Brings the tables of a service to their newest version, see [`SqlStore::migrate`].
+    /// Migrates the tables of a service, see [`SqlStore::migrate`].
     pub(crate) async fn migrate(
         &self,
         service: &'static str,
@@ -108,12 +109,12 @@ impl CatalogDatabase {
         self.0.migrate(service, steps).await.map_err(database_failure)
     }
 
-    /// The store itself, for whoever tells its failures apart.
+    /// Returns the store itself, for callers that distinguish its failures.
     pub(crate) fn sql_store(&self) -> &SqlStore {
         &self.0
     }
 
-    /// Returns whether other servers may change what is in it.
+    /// Returns whether other servers may change its content.
     pub(crate) fn is_shared_by_servers(&self) -> bool {
         match self.0.dialect() {
             StoreDialect::Sqlite => false,
@@ -122,12 +123,12 @@ impl CatalogDatabase {
     }
 }
 
-/// Why there was no transaction, or none that is known of.
+/// Reason why a transaction failed, or has an unknown outcome.
 #[derive(Debug)]
 pub(crate) enum TransactionFailure {
     /// The work before it failed, so that it did not begin.
     Before(CatalogError),
-    /// The reason of the transaction's closure, or the database failed.
+    /// The closure rejected it, or the database failed.
     Store(CatalogError),
 }
 
@@ -139,7 +140,7 @@ impl From<TransactionFailure> for CatalogError {
     }
 }
 
-/// Marks the error of the work before a transaction on its way through the store.
+/// Wraps the error of the work before a transaction while it passes through the store.
 #[derive(Debug, thiserror::Error)]
 #[error("the work before the transaction failed")]
 struct PrecedingFailure(#[source] CatalogError);

@@ -1,11 +1,11 @@
-//! The stored state of the catalog: the only SQL of this crate but that of access.
+//! The stored state of the catalog: the only SQL of this crate, apart from that of access control.
 //!
-//! Rows are plain values; each function is one transaction, serialisable, which may run again when
-//! it lost against others, and what it wrote is durable when it returns. With what changes, it
-//! writes a line of the log and, where the request has a key of its own, what became of it.
+//! Rows are plain values; each function is one serialisable transaction, which may be repeated
+//! after a conflict, and its writes are durable when it returns. With each change, it writes a line
+//! of the log and, if the request has an idempotency key, its outcome.
 //!
-//! What is kept in [`StoredRelation::document`] is the truth of a document that is short enough,
-//! and its file a copy which recovery makes again; of a longer document the file is the truth.
+//! [`StoredRelation::document`] is authoritative for a document that is short enough, and its file
+//! is a copy that recovery can restore; for a longer document the file is authoritative.
 
 mod access_schema;
 mod dropped;
@@ -64,9 +64,9 @@ pub use self::warehouses::{WAREHOUSES_MAX, WarehouseCounts, WarehouseRow, wareho
 use crate::database::{CatalogDatabase, DatabaseClock};
 use crate::error::{CatalogError, Result};
 
-/// Tables of the catalog, each with an owner of its own. Cheap to clone.
+/// Tables of the catalog, each with its own type. Cheap to clone.
 ///
-/// A service keeps the owners that it needs, and not this.
+/// A service keeps the types that it needs, and not this one.
 #[derive(Clone, Debug)]
 pub(crate) struct CatalogStore {
     database: CatalogDatabase,
@@ -83,10 +83,10 @@ pub(crate) struct CatalogStore {
 }
 
 impl CatalogStore {
-    /// Brings the tables up to date.
+    /// Migrates the tables.
     ///
     /// # Errors
-    /// When that fails; see [`CatalogDatabase::migrate`].
+    /// If that fails; see [`CatalogDatabase::migrate`].
     pub(crate) async fn open(store: SqlStore) -> Result<CatalogStore> {
         let database = CatalogDatabase::new(store);
         migrate(&database).await?;
@@ -111,17 +111,17 @@ impl CatalogStore {
         self.database.is_shared_by_servers()
     }
 
-    /// Returns the clock whose times are compared with those that other servers wrote.
+    /// Returns the clock for comparing times with those that other servers wrote.
     pub(crate) fn clock(&self) -> DatabaseClock {
         DatabaseClock::of(&self.database)
     }
 
-    /// The log of changes, and what became of requests with a key.
+    /// Returns the log of changes, and the outcomes of requests with a key.
     pub(crate) fn change_log(&self) -> &ChangeLogStore {
         &self.change_log
     }
 
-    /// Tables and views that were dropped and can come back.
+    /// Returns the dropped tables and views that can be restored.
     pub(crate) fn dropped_relations(&self) -> &DroppedStore {
         &self.dropped_relations
     }
@@ -131,12 +131,12 @@ impl CatalogStore {
         &self.functions
     }
 
-    /// Jobs of maintenance.
+    /// Returns the maintenance jobs.
     pub(crate) fn jobs(&self) -> &JobStore {
         &self.jobs
     }
 
-    /// Locations of relations, and what is near them.
+    /// Returns the locations of relations, and the queries for overlaps.
     pub(crate) fn locations(&self) -> &LocationStore {
         &self.locations
     }
@@ -167,11 +167,11 @@ impl CatalogStore {
     }
 }
 
-/// Brings the tables of the catalog and of access to it up to date. Those of access name those of
-/// the catalog, and what is dropped takes its rights along, so that nobody has only one half.
+/// Migrates the tables of the catalog and of its access control. The latter refer to the former,
+/// and a dropped object's rights are removed with it, so both are always migrated together.
 ///
 /// # Errors
-/// When that fails; see [`CatalogDatabase::migrate`].
+/// If that fails; see [`CatalogDatabase::migrate`].
 pub(crate) async fn migrate(store: &CatalogDatabase) -> Result<()> {
     store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
     store.migrate(timeline::SERVICE, timeline::MIGRATIONS).await?;

@@ -1,4 +1,4 @@
-//! The listeners of one sandbox, served until they are taken back.
+//! The listeners of one sandbox, served until they are revoked.
 
 mod reading;
 
@@ -32,13 +32,13 @@ use crate::kinds::{self, GrantListener, OpenContext, ResolvedGrant};
 use crate::reader::{DoorReader, READERS_MAX, ReaderDoor, ReaderRooms, WarehouseDoor};
 use crate::shared::{GatewayShared, TenantShare};
 
-/// Wait after a connection could not be accepted, for want of descriptors.
+/// Pause after a failure to accept a connection, such as a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Wait after a refused connection, so that a flood of connections costs little.
+/// Pause after a rejected connection, so that a flood of connections costs little.
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
-/// Connections to a database of one grant that are not logged in.
+/// Most connections to a database of one grant that have not logged in.
 pub(crate) const LOGINS_MAX: usize = 32;
-/// Answer to a client with too many connections.
+/// Response to a client with too many connections.
 const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: text/plain\r\n\
     x-cove-refused: connections\r\ncontent-length: 27\r\nconnection: close\r\n\r\n\
     cove: too many connections\n";
@@ -91,16 +91,16 @@ struct GateState {
     spare: BTreeMap<u16, TcpListener>,
 }
 
-/// A grant that is served.
+/// A grant in service.
 struct ServedGrant {
     grant: Grant,
     door: GrantListener,
-    /// Door of readers from the server's side, where `door` lets programs write.
+    /// Door of readers on the server's side, if `door` allows programs to write.
     reading: Option<GrantListener>,
-    /// The same for programs of readers, where `door` leads to a warehouse.
+    /// Listener for programs of readers, if `door` leads to a warehouse and allows writing.
     reading_inside: Option<Arc<ReadingListener>>,
     rooms: ReaderRooms,
-    /// Dropped with it, which ends readers.
+    /// Dropped with the grant, which ends readers.
     held: watch::Sender<()>,
     slot: RevocableListener,
     witness: Arc<dyn AuditSink>,
@@ -109,18 +109,18 @@ struct ServedGrant {
 
 impl Drop for ServedGrant {
     fn drop(&mut self) {
-        // Closed here and now, not when the task is dropped.
+        // Closed immediately, not when the task is dropped.
         drop(self.slot.0.lock().take());
         self.task.abort();
     }
 }
 
-/// A listener that can be taken away from its accept loop.
+/// A listener that can be removed from its accept loop.
 #[derive(Clone)]
 struct RevocableListener(Arc<Mutex<Option<TcpListener>>>);
 
 impl RevocableListener {
-    /// The next connection; none when the listener was taken away.
+    /// Returns the next connection; `None` once the listener was removed.
     async fn accept(&self) -> Option<io::Result<TcpStream>> {
         poll_fn(|context| match &*self.0.lock() {
             None => Poll::Ready(None),
@@ -202,15 +202,16 @@ impl GrantGate for OpenSockets {
 }
 
 impl OpenSockets {
-    /// Returns a read-only door: the grant's own if it only reads, else a second one
-    /// whose clients count with those of the grant.
+    /// Returns a read-only door: the grant's own if it is read-only, otherwise a second one whose
+    /// clients count with those of the grant.
     fn reading_door(&self, served: &mut ServedGrant) -> Result<ReaderDoor, HttpError> {
         let engine = match &served.grant {
             Grant::Catalog(grant) => {
                 let GrantListener::Stream(door) = &served.door else {
                     return Err(HttpError::internal());
                 };
-                // Readers here only ask. Programs of theirs get a door of their own.
+                // Readers on the server's side only describe tables. Programs of readers get a
+                // separate door.
                 let beside = match grant.access {
                     GrantAccess::ReadOnly => None,
                     GrantAccess::ReadWrite => {
@@ -287,7 +288,7 @@ impl OpenSockets {
                     witness.saw(&GatewayEvent::new(AuditEvent::Granted, AuditOutcome::Done));
                     state.served.push(served);
                 }
-                // It was there when it was looked up: the sandbox sees a closed port.
+                // It existed when it was resolved: the sandbox sees a closed port.
                 Err(why) => {
                     let (holder, label) = (&self.holder.id, grant.label());
                     tracing::warn!(%holder, grant = label, why, "a grant cannot be served");
@@ -339,22 +340,22 @@ impl OpenSockets {
 
 /// Task that accepts connections.
 struct AcceptTask {
-    /// Places of the tenant's connections, and of all.
+    /// Connection slots of the tenant, and of all tenants.
     rooms: [Arc<Semaphore>; 2],
-    /// Places of the grant's connections that are not logged in.
+    /// Slots of the grant's connections that have not logged in.
     logins: Arc<Semaphore>,
     slot: RevocableListener,
     witness: Arc<dyn AuditSink>,
-    /// Turns of streams, and the tenant that takes them.
+    /// Scheduler of streams, and the tenant that they run for.
     turns: FairScheduler,
     caller: Arc<str>,
 }
 
 impl AcceptTask {
-    /// Hands connections over to a database, which counts them itself once they are logged in.
+    /// Passes connections to a database, which counts them itself once they have logged in.
     ///
-    /// Whoever fills the places for those who are not waits until they have given up, and so does
-    /// nobody but the sandbox itself: what it opens beyond that stays in the kernel's queue.
+    /// If the slots for logins are full, accepting waits until one is released, which affects only
+    /// the sandbox itself: further connections stay in the kernel's queue.
     async fn admit(self, door: Arc<dyn DatabaseDoor>) {
         let mut is_first = true;
         while let Some(accepted) = self.slot.accept().await {
@@ -371,7 +372,7 @@ impl AcceptTask {
         }
     }
 
-    /// A place, once there is one; none when there will be none any more.
+    /// Waits for a login slot; `None` if there will be none any more.
     async fn login_place(&self) -> Option<LoginPlace> {
         let [of_tenant, of_all] = self.rooms.clone();
         let own = Arc::clone(&self.logins).acquire_owned().await.ok()?;
@@ -398,7 +399,7 @@ impl AcceptTask {
                 Some(Ok(stream)) => match self.room(connections.len() < most) {
                     Some(room) => {
                         let serving = Arc::clone(&door).serve(stream);
-                        // With the HTTP requests of the same tenant: a sandbox that opens many
+                        // Scheduled with the HTTP requests of the same tenant: a sandbox with many
                         // connections takes nothing from other tenants.
                         connections.spawn(self.turns.run(Arc::clone(&self.caller), async move {
                             serving.await;
@@ -411,7 +412,7 @@ impl AcceptTask {
         }
     }
 
-    /// A place among the connections of the tenant, and of all.
+    /// Reserves a connection of the tenant, and of all tenants.
     fn room(&self, has_own: bool) -> Option<[OwnedSemaphorePermit; 2]> {
         let [of_tenant, of_all] = self.rooms.clone();
         match has_own {
@@ -424,7 +425,7 @@ impl AcceptTask {
         let why = Some("connections: the limit is reached");
         let refused = GatewayEvent::new(AuditEvent::Connect, AuditOutcome::Refused);
         self.witness.saw(&GatewayEvent { error: why, ..refused });
-        // Only as much as fits into the socket: a client that does not read is not waited for.
+        // Writes only as much as fits into the socket buffer: a stalled client is not waited for.
         if stream.writable().await.is_ok() {
             stream.try_write(TOO_MANY).ok();
             stream.shutdown().await.ok();

@@ -1,5 +1,5 @@
-//! Grants that holders of tokens may give to their sandboxes: what is offered to them, and no more
-//! than the server's limits. Pure.
+//! Grants that holders of tokens may give to their sandboxes: those offered to them, within the
+//! server's limits. Pure.
 
 use api::{ErrorCode, Grant, GrantAccess};
 use node::auth::{TokenPrincipal, TokenScope};
@@ -11,14 +11,13 @@ use crate::kinds;
 
 /// Mark of an offer that allows writing.
 pub(crate) const READ_WRITE: &str = ":rw";
-/// Offered to everybody.
+/// Matches every holder of a token.
 const EVERYBODY: &str = "*";
 
-/// Checks that everything in `offers` can be understood, so that a mistake does not look like a
-/// refusal.
+/// Checks that all `offers` are valid, so that a mistake does not look like a rejection.
 ///
 /// # Errors
-/// Names the setting.
+/// Names the invalid setting.
 pub(crate) fn check(offers: &[GrantOffer]) -> Result<(), String> {
     for (index, offer) in offers.iter().enumerate() {
         for (place, label) in offer.grants.iter().enumerate() {
@@ -41,7 +40,7 @@ pub(crate) fn check(offers: &[GrantOffer]) -> Result<(), String> {
 /// Returns whether the caller may create these grants.
 ///
 /// # Errors
-/// 403 with the grant that is not his to give.
+/// 403 with the grant that the caller may not give.
 pub(crate) fn authorize(
     config: &GatewayConfig,
     who: &TokenPrincipal,
@@ -56,7 +55,7 @@ pub(crate) fn authorize(
 /// Returns whether the caller may create this grant, the one at `index` of a request.
 ///
 /// # Errors
-/// As of [`authorize`].
+/// Those of [`authorize`].
 pub(crate) fn authorize_one(
     config: &GatewayConfig,
     who: &TokenPrincipal,

@@ -1,4 +1,4 @@
-//! The audit at rest: the only SQL of this crate, with that of `reading`. Records are added and,
+//! The stored audit log: the only SQL of this crate, with that of `reading`. Records are added and,
 //! when they are old, removed; none is ever changed.
 
 mod reading;
@@ -21,10 +21,10 @@ const SERVICE: &str = "gateway";
 /// Table of the last number of a record.
 const NUMBERS: &str = "gateway_audit_numbers";
 
-/// Records of one transaction that removes some: others have to write in between.
+/// Most records that one transaction removes: others have to write in between.
 const REMOVED_AT_ONCE: u64 = 50_000;
 
-/// Steps that bring the tables to their newest version; only ever added to.
+/// Migrations of the tables; append only.
 const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Each {
         sqlite: "CREATE TABLE gateway_audit (
@@ -64,7 +64,7 @@ const MIGRATIONS: &[MigrationStep] = &[
     CREATE INDEX gateway_audit_tenant ON gateway_audit (tenant, seq);
     CREATE INDEX gateway_audit_holder ON gateway_audit (holder, seq)",
     },
-    // `seq` comes from here, see `take_numbers`.
+    // Source of `seq`, see `take_numbers`.
     MigrationStep::Same(
         "CREATE TABLE gateway_audit_numbers (id BIGINT NOT NULL PRIMARY KEY, last BIGINT NOT NULL);
         INSERT INTO gateway_audit_numbers (id, last)
@@ -96,39 +96,39 @@ fn of_name<T: Copy>(list: &[(T, &'static str)], name: &str) -> Option<T> {
     list.iter().find(|(_, one)| *one == name).map(|(one, _)| *one)
 }
 
-/// Returns what `name` is among events.
+/// Returns the event named `name`.
 pub(crate) fn event_of(name: &str) -> Option<AuditEvent> {
     of_name(&EVENTS, name)
 }
 
-/// Returns what `name` is among outcomes.
+/// Returns the outcome named `name`.
 pub(crate) fn outcome_of(name: &str) -> Option<AuditOutcome> {
     of_name(&OUTCOMES, name)
 }
 
-/// A number as a column.
+/// Converts a number to a column value.
 fn number(number: u64) -> SqlValue {
     SqlValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// Records at rest. Cheap to clone.
+/// The stored records. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditStore(SqlStore);
 
 impl AuditStore {
-    /// Brings the table up to date.
+    /// Migrates the tables.
     ///
     /// # Errors
-    /// When that fails; see [`node::store::SqlStore::migrate`].
+    /// If that fails; see [`node::store::SqlStore::migrate`].
     pub(crate) async fn open(store: SqlStore) -> Result<AuditStore, SqlStoreError> {
         store.migrate(SERVICE, MIGRATIONS).await?;
         Ok(AuditStore(store))
     }
 
-    /// Keeps records.
+    /// Stores records.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// If they cannot be written.
     pub(crate) async fn write(
         &self,
         records: Vec<Arc<WaitingRecord>>,
@@ -137,12 +137,12 @@ impl AuditStore {
         written.await
     }
 
-    /// Removes records from before then, and those that are too many: of who has too many himself,
-    /// and then of the tenants that have most. In their place there is one that says how many
-    /// there were.
+    /// Removes records from before `before_ms`, and records beyond the limits: first of tenants and
+    /// holders beyond their own limit, then of the tenants with the most. They are replaced by a
+    /// record with their count.
     ///
     /// # Errors
-    /// When they cannot be removed.
+    /// If they cannot be removed.
     pub(crate) async fn shorten(&self, before_ms: u64, most: Bounds) -> Result<(), SqlStoreError> {
         let old = self.0.transact_idempotent("gateway.shorten_audit", move |it| {
             it.execute("DELETE FROM gateway_audit WHERE at_ms < $1", &[number(before_ms)])
@@ -163,7 +163,7 @@ impl AuditStore {
         Ok(())
     }
 
-    /// Returns the tenants or holders with more than so many records, and their numbers.
+    /// Returns the tenants or holders with more than `most` records, and their numbers.
     async fn counts(
         &self,
         whose: AuditOwner,
@@ -188,7 +188,7 @@ impl AuditStore {
         let mut left = count;
         while left > 0 {
             let (name, fewer) = (name.to_owned(), left.min(REMOVED_AT_ONCE));
-            // The one in their place is one more.
+            // The record that replaces them is one more.
             let chunk = fewer.saturating_add(1);
             let removed = self.0.transact("gateway.remove_audit", move |it| {
                 let column = whose.column();
@@ -219,7 +219,7 @@ impl AuditStore {
     }
 }
 
-/// Owner of too many records.
+/// Kind of owner of too many records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AuditOwner {
     Tenant,
@@ -235,8 +235,8 @@ impl AuditOwner {
     }
 }
 
-/// Returns what everybody may keep at most, so that all together have no more than `all`: who has
-/// less loses nothing.
+/// Returns the largest number that each owner may keep so that all together have at most `all`:
+/// owners with less lose nothing.
 fn level(counts: &[u64], all: u64) -> u64 {
     let mut counts = counts.to_vec();
     counts.sort_unstable();
@@ -354,9 +354,9 @@ mod tests {
         let late = tokio::spawn(async move {
             let write = late.0.transact("test.write_late", move |it| {
                 insert(it, &[waiting("late")])?;
-                // The receiver may be gone when this is run again.
+                // The receiver may be dropped if the transaction is repeated.
                 written.send(()).ok();
-                // Until it is dropped.
+                // Blocks until the sender is dropped.
                 goes_on.recv().unwrap_err();
                 Ok(())
             });
@@ -375,7 +375,7 @@ mod tests {
             }
             followed.len()
         };
-        // Enough for the second writer to have come as far as it can.
+        // Enough time for the second writer to get as far as it can.
         follow(50).await;
         drop(go_on);
         late.await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Why something was not done, as Iceberg's clients tell reasons apart.
+//! Errors of the catalog, by the reasons that Iceberg's clients distinguish.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
@@ -8,37 +8,37 @@ use std::fmt;
 /// Result of the catalog's operations.
 pub type Result<T> = std::result::Result<T, CatalogError>;
 
-/// Cause of a failure of the server: for the log, never for a client.
+/// Cause of a server failure: logged, never sent to a client.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// A reason, by the name and the status that clients choose their exception by.
+/// Reason of an error, with the name and status by which clients select their exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorReason {
-    /// There is no such namespace.
+    /// The namespace does not exist.
     NoSuchNamespace,
-    /// There is no such table.
+    /// The table does not exist.
     NoSuchTable,
-    /// There is no such view.
+    /// The view does not exist.
     NoSuchView,
-    /// There is no such warehouse.
+    /// The warehouse does not exist.
     NoSuchWarehouse,
-    /// There is no such scan plan.
+    /// The scan plan does not exist.
     NoSuchPlanId,
-    /// There is no such task of a scan plan.
+    /// The task of a scan plan does not exist.
     NoSuchPlanTask,
-    /// There is no such function.
+    /// The function does not exist.
     NoSuchFunction,
-    /// Another thing is missing, such as a file.
+    /// Another object is missing, such as a file.
     NotFound,
-    /// There is something of this name.
+    /// An object of this name exists.
     AlreadyExists,
-    /// The state is another than the commit requires. It changed nothing.
+    /// The state differs from the one that the commit requires. Nothing was changed.
     CommitFailed,
-    /// The namespace has something in it.
+    /// The namespace is not empty.
     NamespaceNotEmpty,
     /// The request is malformed.
     BadRequest,
-    /// A value in the request is none that may be there.
+    /// A value in the request is not allowed.
     IllegalArgument,
     /// The request would make the document invalid.
     Validation,
@@ -46,32 +46,32 @@ pub enum ErrorReason {
     NotAuthorized,
     /// The caller may not do this.
     Forbidden,
-    /// The catalog does not do this.
+    /// The catalog does not support this operation.
     UnsupportedOperation,
     /// The request contradicts itself.
     UnprocessableEntity,
-    /// The token has ended.
+    /// The token has expired.
     AuthenticationTimeout,
-    /// Unknown whether the commit happened; the client must not clean up after it.
+    /// It is unknown whether the commit succeeded; the client must not clean up after it.
     CommitStateUnknown,
-    /// Not now. Nothing was changed.
+    /// Temporarily unavailable. Nothing was changed.
     ServiceUnavailable,
-    /// No longer there.
+    /// No longer available.
     Gone,
     /// The request is longer than the limit.
     TooLarge,
-    /// The body is encoded in a way that is not decoded here.
+    /// The encoding of the body is not supported.
     UnsupportedEncoding,
     /// Too many failed attempts; another one is possible later.
     TooManyRequests,
-    /// A feature of the interface that this server does not have.
+    /// A feature of the interface that this server does not implement.
     NotImplemented,
     /// The server failed.
     Internal,
 }
 
 impl ErrorReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [ErrorReason; 27] = [
         ErrorReason::NoSuchNamespace,
         ErrorReason::NoSuchTable,
@@ -102,7 +102,7 @@ impl ErrorReason {
         ErrorReason::Internal,
     ];
 
-    /// The `type` of an error in an answer.
+    /// Returns the `type` of an error in a response.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -136,7 +136,7 @@ impl ErrorReason {
         }
     }
 
-    /// The status of the answer, which is the `code` of the error in it as well.
+    /// Returns the status of the response, which is the `code` of the error in it as well.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -168,27 +168,27 @@ impl ErrorReason {
     }
 }
 
-/// Why something was not done.
+/// Error of a catalog operation.
 pub struct CatalogError {
     /// Reason that clients distinguish.
     pub kind: ErrorReason,
-    /// For people; clients show it, and some compare it.
+    /// For users; clients show it, and some compare it.
     pub message: String,
     cause: Option<Cause>,
 }
 
 impl CatalogError {
-    /// Creates an error that a client may read as it is.
+    /// Creates an error whose message is sent to the client.
     pub fn new(kind: ErrorReason, message: impl Into<String>) -> CatalogError {
         CatalogError { kind, message: message.into(), cause: None }
     }
 
-    /// The server failed at this; the cause is for the log.
+    /// Creates a server failure; the cause is logged.
     pub fn internal(cause: impl Into<Cause>) -> CatalogError {
         CatalogError::caused(ErrorReason::Internal, "the server failed", cause)
     }
 
-    /// Creates an error with a cause, which only the log shows.
+    /// Creates an error with a cause, which is only logged.
     pub fn caused(
         kind: ErrorReason,
         message: impl Into<String>,
@@ -217,22 +217,22 @@ impl std::error::Error for CatalogError {
     }
 }
 
-/// A request that is none.
+/// Creates an error for a malformed request.
 pub fn bad(message: impl Into<String>) -> CatalogError {
     CatalogError::new(ErrorReason::BadRequest, message)
 }
 
-/// An argument that cannot be.
+/// Creates an error for an invalid argument.
 pub fn illegal(message: impl Into<String>) -> CatalogError {
     CatalogError::new(ErrorReason::IllegalArgument, message)
 }
 
-/// A commit of more parts than there may be.
+/// Creates an error for a commit with too many parts.
 pub fn too_many(what: &str, most: usize) -> CatalogError {
     CatalogError::new(ErrorReason::TooLarge, format!("a commit may have {most} {what} at the most"))
 }
 
-/// Returns what contradicts itself, or what is there.
+/// Creates an error for an invalid document or change.
 pub fn invalid(message: impl Into<String>) -> CatalogError {
     CatalogError::new(ErrorReason::Validation, message)
 }

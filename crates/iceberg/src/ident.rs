@@ -18,7 +18,7 @@ pub const LEVELS_MAX: usize = 32;
 /// Longest level of a namespace and longest name of a table or a view, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Separator of levels where a namespace is one text: the character "unit separator".
+/// Separator of levels in the text form of a namespace: the character "unit separator".
 pub const SEPARATOR: char = '\u{1f}';
 
 /// A namespace by its levels, outermost first. There is at least one; none is empty or contains a
@@ -27,10 +27,10 @@ pub const SEPARATOR: char = '\u{1f}';
 pub struct NamespaceIdent(Arc<[Box<str>]>);
 
 impl NamespaceIdent {
-    /// The namespace of these levels.
+    /// Creates the namespace with these levels.
     ///
     /// # Errors
-    /// `BadRequest` when there is no level, too many, or one that cannot be a name.
+    /// `BadRequest` if there is no level, too many, or one that is no valid name.
     pub fn new<S: AsRef<str>>(levels: impl IntoIterator<Item = S>) -> Result<NamespaceIdent> {
         let mut checked: Vec<Box<str>> = Vec::new();
         for level in levels {
@@ -48,11 +48,11 @@ impl NamespaceIdent {
         Ok(NamespaceIdent(checked.into()))
     }
 
-    /// The namespace that one text names, as in a path: its levels are divided by [`SEPARATOR`], or
-    /// by `separator` when that character is not in it.
+    /// Parses a namespace from its text form, as in a path: its levels are divided by
+    /// [`SEPARATOR`], or by `separator` if the text does not contain that character.
     ///
     /// # Errors
-    /// As of [`NamespaceIdent::new`].
+    /// Those of [`NamespaceIdent::new`].
     pub fn split(text: &str, separator: &str) -> Result<NamespaceIdent> {
         if text.contains(SEPARATOR) || separator.is_empty() {
             return NamespaceIdent::new(text.split(SEPARATOR));
@@ -60,27 +60,27 @@ impl NamespaceIdent {
         NamespaceIdent::new(text.split(separator))
     }
 
-    /// The levels, outermost first.
+    /// Returns the levels, outermost first.
     #[must_use]
     pub fn levels(&self) -> &[Box<str>] {
         &self.0
     }
 
-    /// The namespace this one is in; none for one of the first level.
+    /// Returns the parent; `None` for a top-level namespace.
     #[must_use]
     pub fn parent(&self) -> Option<NamespaceIdent> {
         let (_, above) = self.0.split_last()?;
         if above.is_empty() { None } else { Some(NamespaceIdent(above.into())) }
     }
 
-    /// Returns whether `other` is this one or within it.
+    /// Returns whether `other` is this namespace or below it.
     #[must_use]
     pub fn contains(&self, other: &NamespaceIdent) -> bool {
         other.0.starts_with(&self.0)
     }
 
-    /// Returns a text that no other namespace has: the levels divided by [`SEPARATOR`]. This is
-    /// what the store keeps, and [`NamespaceIdent::split`] reads it.
+    /// Returns a unique text form: the levels divided by [`SEPARATOR`]. The store uses it, and
+    /// [`NamespaceIdent::split`] parses it.
     #[must_use]
     pub fn key(&self) -> String {
         self.joined(SEPARATOR)
@@ -99,7 +99,7 @@ impl NamespaceIdent {
 }
 
 impl fmt::Display for NamespaceIdent {
-    /// Writes it for messages: the levels divided by dots.
+    /// Formats it for messages: the levels divided by dots.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.joined('.'))
     }
@@ -136,19 +136,19 @@ pub struct TableIdent {
 }
 
 impl TableIdent {
-    /// The table of this name.
+    /// Creates the identifier of a table or view.
     ///
     /// # Errors
-    /// `BadRequest` when the name is empty, too long or contains a control character.
+    /// `BadRequest` if the name is empty, too long or contains a control character.
     pub fn new(namespace: NamespaceIdent, name: &str) -> Result<TableIdent> {
         TableIdent::check_name(name)?;
         Ok(TableIdent { namespace, name: name.into() })
     }
 
-    /// Refuses what cannot be a name.
+    /// Rejects an invalid name.
     ///
     /// # Errors
-    /// `BadRequest` when it is empty, too long or contains a control character.
+    /// `BadRequest` if it is empty, too long or contains a control character.
     pub fn check_name(name: &str) -> Result<()> {
         check_name(name, "a name")
     }
@@ -174,7 +174,8 @@ impl<'de> Deserialize<'de> for TableIdent {
     }
 }
 
-/// Control characters divide names in the store and in paths; PostgreSQL cannot store NUL.
+/// Control characters are separators of names in the store and in paths; PostgreSQL cannot store
+/// NUL.
 fn check_name(name: &str, what: &str) -> Result<()> {
     let problem = if name.is_empty() {
         "is empty".to_owned()
@@ -193,18 +194,18 @@ fn check_name(name: &str, what: &str) -> Result<()> {
 pub struct Uuid([u8; 16]);
 
 impl Uuid {
-    /// A random one (version 4).
+    /// Creates a random UUID (version 4).
     ///
     /// # Errors
-    /// `Internal` when the kernel gives no random bytes.
+    /// `Internal` if the kernel provides no random bytes.
     pub fn v4() -> Result<Uuid> {
         Ok(Uuid::marked(random()?, 4))
     }
 
-    /// Creates a UUID that sorts by time (version 7), of milliseconds since 1970.
+    /// Creates a UUID that sorts by time (version 7), from milliseconds since 1970.
     ///
     /// # Errors
-    /// `Internal` when the kernel gives no random bytes.
+    /// `Internal` if the kernel provides no random bytes.
     pub fn v7(unix_ms: u64) -> Result<Uuid> {
         let mut bytes = random()?;
         let [_, _, ms @ ..] = unix_ms.to_be_bytes();
@@ -212,7 +213,7 @@ impl Uuid {
         Ok(Uuid::marked(bytes, 7))
     }
 
-    /// Creates a UUID of these bytes, whatever its version.
+    /// Creates a UUID from these bytes, of any version.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Uuid {
         Uuid(bytes)
@@ -224,7 +225,7 @@ impl Uuid {
         &self.0
     }
 
-    /// Returns which way it was made: 4, 7 and so on.
+    /// Returns the version: 4, 7 and so on.
     #[must_use]
     pub const fn version(&self) -> u8 {
         self.0[6] >> 4
@@ -258,7 +259,7 @@ impl fmt::Debug for Uuid {
 impl FromStr for Uuid {
     type Err = CatalogError;
 
-    /// 36 characters: 32 digits in either case and four hyphens.
+    /// Parses 36 characters: 32 digits in either case and four hyphens.
     fn from_str(text: &str) -> Result<Uuid> {
         let refuse = || {
             let excerpt: String = text.chars().take(40).collect();

@@ -1,7 +1,7 @@
-//! Changes of a table: what a commit requires of the state it finds, and what it makes of it.
+//! Changes of a table: a commit's requirements on the present state, and its updates.
 //!
 //! It never reads a clock or a file, and never decides whether a commit wins: it takes a document
-//! and gives another one.
+//! and returns another one.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
@@ -24,34 +24,34 @@ pub(crate) use parse::commit_parts;
 pub use parse::parse_commit;
 pub use require::{check, is_create};
 
-/// Updates of one commit at the most, not counting those that remove snapshots: clients write one
-/// of these for each snapshot.
+/// Most updates of one commit, not counting those that remove snapshots: clients send one of these
+/// for each snapshot.
 pub const UPDATES_MAX: usize = 10_000;
-/// Requirements of one commit at the most.
+/// Most requirements of one commit.
 pub const REQUIREMENTS_MAX: usize = 1_000;
-/// Schemas that one commit adds at the most, and specifications, and orders: each is compared with
-/// all that there are.
+/// Most schemas that one commit adds, and most specifications, and most orders: each is compared
+/// with all existing ones.
 pub const ADDED_PARTS_MAX: usize = 100;
-/// Snapshots that one commit adds at the most.
+/// Most snapshots that one commit adds.
 pub const ADDED_SNAPSHOTS_MAX: usize = 10_000;
-/// Stands for the part that this commit has added last.
+/// Denotes the part that this commit added last.
 pub const LAST_ADDED: i32 = -1;
 
 /// Commit request of a client for one table.
 #[derive(Clone, Debug)]
 pub struct CommitRequest {
-    /// Name of the table, where the path does not have it.
+    /// Name of the table, if the path does not contain it.
     pub identifier: Option<TableIdent>,
     /// Requirements.
     pub requirements: Vec<CommitRequirement>,
-    /// Updates, in this order.
+    /// Updates, applied in this order.
     pub updates: Vec<TableUpdate>,
 }
 
 /// Requirement of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitRequirement {
-    /// `assert-create`: there is no such table.
+    /// `assert-create`: the table does not exist.
     Create,
     /// `assert-table-uuid`
     TableUuid(String),

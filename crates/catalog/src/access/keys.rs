@@ -175,8 +175,8 @@ impl ApiKeyRegistry<'_> {
     /// Creates a key of a client. The secret is returned only here.
     ///
     /// # Errors
-    /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when
-    /// the name is none, it would last too long, or there are too many.
+    /// `Forbidden` unless the caller is an operator or the client itself; `NotFound`; `BadRequest`
+    /// if the name is invalid, the lifetime is too long, or there are too many.
     pub async fn create_key(
         self,
         who: &CatalogPrincipal,
@@ -212,12 +212,12 @@ impl ApiKeyRegistry<'_> {
         Ok(made)
     }
 
-    /// Gives a key another secret; the old one is good for `grace` more. How long the key itself
-    /// is good does not change.
+    /// Replaces a key's secret; the old one stays valid for `grace`. The lifetime of the key itself
+    /// does not change.
     ///
     /// # Errors
-    /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when
-    /// the grace is too long.
+    /// `Forbidden` unless the caller is an operator or the client itself; `NotFound`; `BadRequest`
+    /// if the grace period is too long.
     pub async fn rotate_key(
         self,
         who: &CatalogPrincipal,
@@ -234,10 +234,10 @@ impl ApiKeyRegistry<'_> {
         Ok(NewApiKey { record, key: text })
     }
 
-    /// Removes a key. Other servers honour it for [`super::RELOAD_INTERVAL`] more.
+    /// Removes a key. Other servers honour it for up to [`super::RELOAD_INTERVAL`].
     ///
     /// # Errors
-    /// `Forbidden` for others than operators and the client itself; `NotFound`.
+    /// `Forbidden` unless the caller is an operator or the client itself; `NotFound`.
     pub async fn delete_key(self, who: &CatalogPrincipal, client: &str, id: &str) -> Result<()> {
         require_own(who, client)?;
         let id = self.0.0.loaded.read().keys.of(client, id)?.id.to_string();
@@ -245,10 +245,10 @@ impl ApiKeyRegistry<'_> {
         self.0.changed().await
     }
 
-    /// The keys of a client, by their ids, which sort by when they were made.
+    /// Returns the keys of a client by their ids, which sort by creation time.
     ///
     /// # Errors
-    /// `Forbidden` for others than operators and the client itself; `NotFound`.
+    /// `Forbidden` unless the caller is an operator or the client itself; `NotFound`.
     pub fn keys(self, who: &CatalogPrincipal, client: &str) -> Result<Vec<KeyRecord>> {
         require_own(who, client)?;
         self.client(client)?;
@@ -259,10 +259,10 @@ impl ApiKeyRegistry<'_> {
         Ok(all)
     }
 
-    /// Keeps when keys were used.
+    /// Stores the times of use of keys.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(super) async fn keep_used(self) -> Result<()> {
         let used = self.0.0.loaded.read().keys.used();
         if used.is_empty() {

@@ -1,4 +1,4 @@
-//! Answers: envelopes of errors, lists, and documents in pieces that nobody copies.
+//! Responses: error envelopes, lists, and documents in parts that are not copied.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
@@ -32,13 +32,13 @@ const VARY: HeaderValue = HeaderValue::from_static("accept-encoding");
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 const SOON: HeaderValue = HeaderValue::from_static("1");
 
-/// Shortest document that is packed by gzip, in bytes: a shorter one fits a packet as it is.
+/// Shortest document that is compressed, in bytes: a shorter one fits into one packet anyway.
 const GZIP_BYTES_MIN: usize = 1400;
 
-/// Longest document that is copied to be sent in one piece, in bytes.
+/// Longest document that is copied to be sent in one part, in bytes.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
-/// An answer with a body of JSON.
+/// Returns a response with a JSON body.
 pub(super) fn of_json(text: Bytes) -> Response {
     with_status(StatusCode::OK, text)
 }
@@ -50,36 +50,36 @@ fn with_status(status: StatusCode, text: Bytes) -> Response {
     response
 }
 
-/// An answer with a value.
+/// Returns a response with a value.
 pub(super) fn of<T: Serialize>(value: &T) -> Result<Response> {
     body(value).map(of_json)
 }
 
-/// A value as JSON.
+/// Serializes a value as JSON.
 pub(super) fn body<T: Serialize>(value: &T) -> Result<Bytes> {
     Ok(serde_json::to_vec(value).map_err(CatalogError::internal)?.into())
 }
 
-/// That it is done, or that it is there: nothing more is to be said.
+/// Returns an empty response of success.
 pub(super) fn done() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
-/// That something is there from now on, as it is.
+/// Returns a response that an object was created, with the object.
 pub(super) fn made<T: Serialize>(value: &T) -> Result<Response> {
     Ok(with_status(StatusCode::CREATED, body(value)?))
 }
 
-/// That something is so from now on.
+/// Returns an empty response that an object was created.
 pub(super) fn made_so() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::CREATED;
     response
 }
 
-/// Iceberg's envelope of an error.
+/// Returns Iceberg's error envelope.
 fn envelope(status: u16, kind: &str, message: &str) -> Response {
     let mut text = br#"{"error":"#.to_vec();
     put_reason(&mut text, status, kind, message);
@@ -88,7 +88,7 @@ fn envelope(status: u16, kind: &str, message: &str) -> Response {
     with_status(status, text.into())
 }
 
-/// Appends a reason as the envelope has it.
+/// Appends an error in the form of the envelope.
 pub(super) fn put_error(text: &mut Vec<u8>, error: &CatalogError) {
     put_reason(text, error.kind.status(), error.kind.name(), &error.message);
 }
@@ -103,7 +103,7 @@ fn put_reason(text: &mut Vec<u8>, status: u16, kind: &str, message: &str) {
     text.push(b'}');
 }
 
-/// Why an operation was not done.
+/// Returns the response for a failed operation.
 pub(super) fn refusal(error: &CatalogError) -> Response {
     if error.kind.status() >= 500 && error.kind != ErrorReason::NotImplemented {
         let cause = error as &dyn std::error::Error;
@@ -123,8 +123,8 @@ pub(super) fn refusal(error: &CatalogError) -> Response {
     response
 }
 
-/// An error of the shell in Iceberg's envelope: too long a body, an unknown route, a method that
-/// the route has not, a server that stops.
+/// Renders an error of the shell in Iceberg's envelope: a body that is too long, an unknown route,
+/// a method that the route lacks, a server that stops.
 #[must_use]
 pub fn render(error: &http::HttpError) -> Response {
     let status = error.status().as_u16();
@@ -141,7 +141,7 @@ pub fn render(error: &http::HttpError) -> Response {
     envelope(status, kind, &error.to_string())
 }
 
-/// A table with its version's tag, or that the client has it already.
+/// Returns a table with its entity tag, or "not modified".
 pub(super) async fn table(
     input: &CatalogRequest<'_>,
     entry: &Arc<CachedVersion>,
@@ -154,7 +154,7 @@ pub(super) async fn table(
     Ok(response)
 }
 
-/// That the client has the table as it is.
+/// Returns "not modified".
 pub(super) fn not_modified(tag: &str) -> Result<Response> {
     let tag = quoted(tag)?;
     let mut response = Response::new(Body::empty());
@@ -163,7 +163,7 @@ pub(super) fn not_modified(tag: &str) -> Result<Response> {
     Ok(response)
 }
 
-/// A table or view: its document, where that is, and what else the principal gets to see.
+/// Returns a table or view: its document, its location, and the parts that depend on the principal.
 pub(super) async fn document(
     input: &CatalogRequest<'_>,
     entry: &Arc<CachedVersion>,
@@ -176,7 +176,7 @@ pub(super) async fn document(
     }
 }
 
-/// Returns what [`table`] answers, or that the client has it, where that takes no waiting.
+/// Returns the result of [`table`], or "not modified", if that requires no waiting.
 pub(super) fn table_at_hand(
     headers: &HeaderMap,
     entry: &CachedVersion,
@@ -192,7 +192,7 @@ pub(super) fn table_at_hand(
     Some(response)
 }
 
-/// Returns what [`document`] answers, where that takes no waiting.
+/// Returns the result of [`document`], if that requires no waiting.
 pub(super) fn document_at_hand(
     headers: &HeaderMap,
     entry: &CachedVersion,
@@ -223,7 +223,7 @@ fn plain(entry: &CachedVersion, snapshots: SnapshotSelection, end: &FinishedSuff
     response
 }
 
-/// The tag of an answer as a header has it.
+/// Returns the entity tag of a response as a header value.
 fn weak(
     entry: &CachedVersion,
     snapshots: SnapshotSelection,
@@ -236,17 +236,17 @@ fn weak(
     }
 }
 
-/// A weak tag as a header has it.
+/// Formats a weak entity tag as a header value.
 fn quoted(tag: &str) -> Result<HeaderValue> {
     header_value(&format!("W/\"{tag}\""))
 }
 
-/// A body of JSON in pieces, whose length is said.
+/// Returns a JSON body in parts, with its length.
 fn pieces<const N: usize>(all: [Bytes; N]) -> Response {
     let length: usize = all.iter().map(Bytes::len).sum();
     let body = match all.iter().filter(|piece| !piece.is_empty()).count() {
         0 | 1 => Body::from(all.into_iter().find(|piece| !piece.is_empty()).unwrap_or_default()),
-        // To write one piece costs less than to copy so few bytes.
+        // Writing one part costs less than avoiding the copy of so few bytes.
         _ if length <= COPIED_BYTES_MAX => Body::from(all.concat()),
         _ => Body::new(DocumentBody { all: all.into_iter(), left: length as u64 }),
     };

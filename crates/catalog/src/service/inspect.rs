@@ -1,4 +1,4 @@
-//! Metadata of a table in rows: for people and for tools that know no Iceberg.
+//! Metadata of a table in rows, for users and for tools without Iceberg support.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::principal::CatalogPrincipal;
 use crate::store::{RelationKind, TimelineMoment};
 use crate::warehouse::Warehouse;
 
-/// Rows of a page when their number is not said.
+/// Rows of a page if the request does not set their number.
 pub const ROWS_DEFAULT: usize = 1000;
 
 /// Most rows of a page.
@@ -187,7 +187,7 @@ pub struct InspectRows {
     pub next: Option<String>,
 }
 
-/// A page's token: what it is a page of, and two places in it.
+/// Parses a page's token: its list, and two positions in it.
 fn place(token: Option<&str>, of: &str) -> Result<(usize, usize)> {
     let Some(token) = token.filter(|it| !it.is_empty()) else { return Ok((0, 0)) };
     let refuse =
@@ -208,11 +208,11 @@ fn place(token: Option<&str>, of: &str) -> Result<(usize, usize)> {
 }
 
 impl Catalog {
-    /// Rows of a table's metadata, as it is or as it was.
+    /// Returns rows of a table's metadata, in its present or in a past state.
     ///
     /// # Errors
-    /// `NoSuchTable`; `BadRequest` when the page is none or there is no such snapshot; `Gone` when
-    /// the table has changed since the first page; of files, those of reading manifests.
+    /// `NoSuchTable`; `BadRequest` if the page token is invalid or the snapshot does not exist;
+    /// `Gone` if the table has changed since the first page; for files, those of reading manifests.
     pub async fn inspect(
         &self,
         who: &CatalogPrincipal,
@@ -241,7 +241,7 @@ impl Catalog {
         if aspect == InspectAspect::Files {
             let wanted = page.snapshot.or(doc.current_snapshot_id);
             let Some(id) = wanted else { return Ok(InspectRows { rows: Vec::new(), next: None }) };
-            // Files are those of the table that is there, by the rights and policies on it.
+            // Files are those of the present table, by its rights and policies.
             let today = today.ok_or_else(|| RelationKind::Table.no_such(ident))?;
             return self.inspect_files(who, warehouse, &today, doc, id, page).await;
         }
@@ -308,10 +308,10 @@ impl Catalog {
         let snapshot = doc.snapshot(id).ok_or_else(|| {
             CatalogError::new(ErrorReason::BadRequest, format!("the table has no snapshot {id}"))
         })?;
-        // Digits alone: a sign would be no part of the token that everybody passes on whole.
+        // Only hexadecimal digits: a sign would break tokens in some clients.
         let of = format!("{:016x}", id.cast_unsigned());
         let from = place(page.token.as_deref(), &of)?;
-        // Names of files tell values of partitions.
+        // File names reveal values of partitions.
         self.0.rights.require_unrestricted(who, warehouse, ident)?;
         let target = self.0.plans.scan_target(who, warehouse, ident).await?;
         let list = list_of(snapshot)?;
@@ -336,7 +336,7 @@ impl Catalog {
     }
 }
 
-/// Some of all rows, and whether there are more.
+/// Returns a part of all rows, and whether there are more.
 fn part<T>(
     all: impl Iterator<Item = T>,
     from: usize,

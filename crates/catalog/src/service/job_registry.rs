@@ -1,4 +1,4 @@
-//! Maintenance jobs of this server, and what is reported of each.
+//! Maintenance jobs of this server, and their reports.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,11 +12,11 @@ use tokio::sync::Semaphore;
 
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Jobs that are kept, running or not.
+/// Most jobs in memory, running or not.
 pub const JOBS_MAX: usize = 64;
-/// Jobs that run at a time.
+/// Most concurrent jobs.
 pub const RUNNING_MAX: usize = 2;
-/// Things that a job lists; beyond that it only counts.
+/// Most entries of a job's list; further ones are only counted.
 pub const ITEMS_MAX: usize = 10_000;
 
 /// State of a job.
@@ -36,7 +36,7 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// Returns whether nothing comes any more.
+    /// Returns whether the job is finished.
     pub(super) fn is_over(self) -> bool {
         match self {
             JobState::Queued | JobState::Running => false,
@@ -116,7 +116,7 @@ pub(super) struct MaintenanceJobs {
     pub(super) permits: Semaphore,
 }
 
-/// A job of this server, and who asked for it.
+/// A job of this server, and the principal that requested it.
 #[derive(Debug)]
 pub(super) struct MaintenanceJob {
     pub(super) owner: Arc<str>,
@@ -132,19 +132,19 @@ impl Default for MaintenanceJobs {
 }
 
 impl MaintenanceJobs {
-    /// Lets no job begin for as long as what it answers is held.
+    /// Prevents jobs from starting while the returned permit is held.
     #[cfg(test)]
     pub(super) async fn hold(&self) -> tokio::sync::SemaphorePermit<'_> {
         let all = u32::try_from(RUNNING_MAX).unwrap();
         self.permits.acquire_many(all).await.unwrap()
     }
 
-    /// A job of this server.
+    /// Returns a job of this server.
     pub(super) fn find(&self, id: &str) -> Option<Arc<MaintenanceJob>> {
         self.all.lock().get(id).cloned()
     }
 
-    /// Keeps a new job, in place of one that has ended where there are many.
+    /// Inserts a new job, and evicts a finished one if there are many.
     pub(super) fn insert(&self, id: &str, job: &Arc<MaintenanceJob>) -> Result<()> {
         let mut all = self.all.lock();
         if all.len() >= JOBS_MAX {

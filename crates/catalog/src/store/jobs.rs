@@ -1,5 +1,5 @@
-//! Jobs that look after tables: a row for each, with its report, so that it is found after its
-//! server has ended.
+//! Maintenance jobs: a row for each, with its report, so that it is found after its server has
+//! stopped.
 
 use node::store::{MigrationStep, SqlRow, SqlStoreError, SqlValue};
 
@@ -10,7 +10,7 @@ use crate::error::Result;
 /// Service that owns the tables.
 pub(super) const SERVICE: &str = "catalog-jobs";
 
-/// Steps that bring the table to its newest version; only ever added to.
+/// Migrations of the table; append only.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE catalog_jobs (
@@ -30,23 +30,23 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
     ),
 ];
 
-/// Jobs of a warehouse that are kept, those that are under way not counted.
+/// Most finished jobs of a warehouse that are kept.
 pub const JOBS_KEPT_MAX: i64 = 64;
 
-/// A job as its server has last written it down.
+/// A job, as last stored by its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRow {
-    /// Names it.
+    /// Id.
     pub id: String,
-    /// In which warehouse, by its id.
+    /// Id of its warehouse.
     pub warehouse: String,
-    /// Principal who asked for it.
+    /// Principal that requested it.
     pub owner: String,
-    /// Report, as JSON; in a list of jobs, in figures.
+    /// Report as JSON; in a list of jobs, without lists.
     pub report: Vec<u8>,
-    /// When it was asked for, in milliseconds since 1970.
+    /// Time of the request, in milliseconds since 1970.
     pub created_ms: u64,
-    /// When its server last wrote it down, in milliseconds since 1970.
+    /// Time of its server's last write, in milliseconds since 1970.
     pub beat_ms: u64,
 }
 
@@ -55,9 +55,9 @@ pub struct JobRow {
 pub struct JobText {
     /// Report, as JSON.
     pub report: Vec<u8>,
-    /// Report in figures only, which a list of jobs shows.
+    /// Report without lists, which a list of jobs shows.
     pub figures: Vec<u8>,
-    /// True if nothing comes any more.
+    /// True if the job is finished.
     pub is_over: bool,
 }
 
@@ -73,16 +73,16 @@ fn job(row: &SqlRow) -> std::result::Result<JobRow, SqlStoreError> {
     })
 }
 
-/// Jobs of maintenance, in the store.
+/// Maintenance jobs, in the store.
 #[derive(Clone, Debug)]
 pub(crate) struct JobStore(pub(super) CatalogDatabase);
 
 impl JobStore {
-    /// Writes a new job down. Makes room by forgetting the oldest that are over or were not written
-    /// down since `stale_ms`.
+    /// Stores a new job. Removes the oldest jobs that are finished or were not updated since
+    /// `stale_ms` to make room.
     ///
     /// # Errors
-    /// `NoSuchWarehouse`; when the store cannot be written.
+    /// `NoSuchWarehouse`; if the store cannot be written.
     pub(crate) async fn insert_job(
         &self,
         row: JobRow,
@@ -117,11 +117,11 @@ impl JobStore {
         written.await
     }
 
-    /// Writes down how far a job is. What is over stays so, whatever was under way when that was
-    /// written down. Answers whether somebody told it to stop.
+    /// Stores the progress of a job. A finished job is not changed by a late update. Returns
+    /// whether a stop was requested.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn beat_job(&self, id: &str, text: JobText, now_ms: u64) -> Result<bool> {
         let id = SqlValue::from(id);
         let written = self.0.transact("catalog.beat_job", move |it| {
@@ -138,10 +138,10 @@ impl JobStore {
         written.await
     }
 
-    /// Has a job's server told to stop it.
+    /// Requests that a job's server stops it.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn stop_job(&self, id: &str) -> Result<()> {
         let id = SqlValue::from(id);
         let written = self.0.transact("catalog.stop_job", move |it| {
@@ -151,10 +151,10 @@ impl JobStore {
         written.await
     }
 
-    /// A job, if there is one.
+    /// Returns a job, if it exists.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn job(&self, id: &str) -> Result<Option<JobRow>> {
         let id = SqlValue::from(id);
         let read = self.0.read("catalog.job", move |it| {
@@ -165,15 +165,15 @@ impl JobStore {
         read.await
     }
 
-    /// Jobs of a warehouse in figures, the newest first, at most `limit`.
+    /// Returns the jobs of a warehouse without lists, newest first, at most `limit`.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn list(&self, warehouse: &str, limit: usize) -> Result<Vec<JobRow>> {
         let (warehouse, limit) =
             (SqlValue::from(warehouse), i64::try_from(limit).unwrap_or(i64::MAX));
         let read = self.0.read("catalog.jobs", move |it| {
-            // A server of an earlier version writes no figures.
+            // Servers of an earlier version store no figures.
             let sql = "SELECT id, warehouse, owner, COALESCE(figures, report), created_ms, beat_ms \
                 FROM catalog_jobs WHERE warehouse = $1 \
                 ORDER BY created_ms DESC, id DESC LIMIT $2";

@@ -1,6 +1,6 @@
 //! Files of a warehouse, by their locations: in directories of this machine, or in buckets.
 //!
-//! Every operation finds the root that a location is below first, so nothing outside of the roots
+//! Every operation first finds the root that a location is below, so no file outside of the roots
 //! is ever opened.
 //!
 //! # References
@@ -23,7 +23,7 @@ use crate::storage;
 /// Longest file that is read or written, in bytes.
 pub const FILE_BYTES_MAX: u64 = 512 << 20;
 
-/// Durability of a file: whether it survives a power failure once it is written.
+/// Durability of a file: whether it survives a power failure after it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushMode {
     /// The content is durable elsewhere already.
@@ -32,20 +32,19 @@ pub enum FlushMode {
     Yes,
 }
 
-/// Version of a file's content in a directory: it differs from that of a file that was put in its
-/// place, or written to.
+/// Version of a local file's content: it changes when the file is replaced or written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalFileVersion {
-    /// Bytes that it has.
+    /// Length in bytes.
     pub length: u64,
-    /// Device and number.
+    /// Device and inode number.
     pub(super) inode: (u64, u64),
     /// Seconds and nanoseconds of the last change.
     pub(super) changed: (i64, i64),
 }
 
 impl LocalFileVersion {
-    /// Returns its tag for HTTP, in quotes.
+    /// Returns its entity tag for HTTP, in quotes.
     #[must_use]
     pub fn tag(&self) -> String {
         let (seconds, nanoseconds) = self.changed;
@@ -53,7 +52,7 @@ impl LocalFileVersion {
     }
 }
 
-/// Files below some roots.
+/// Files below a set of roots.
 #[derive(Debug)]
 pub struct WarehouseFiles {
     /// The warehouse's own root first.
@@ -66,7 +65,7 @@ pub struct WarehouseFiles {
 struct WarehouseRoot {
     place: TableLocation,
     back: FileBackend,
-    /// Parts between the directory and the place.
+    /// Path segments between the directory and the root.
     inner: Vec<Box<str>>,
 }
 
@@ -76,7 +75,7 @@ enum FileBackend {
     Objects(ObjectStore),
 }
 
-/// Returns what is not there, as clients expect to hear it.
+/// Returns the error for a missing file, in the form that clients expect.
 fn absent(location: &str) -> CatalogError {
     CatalogError::new(
         ErrorReason::NotFound,
@@ -85,12 +84,12 @@ fn absent(location: &str) -> CatalogError {
 }
 
 impl WarehouseFiles {
-    /// Files below these roots. A root that is reached by a symbolic link is known by the name that
-    /// is given here and no other: each place has one name. The way from one of the `anchors` to a
-    /// root below it has no such link.
+    /// Creates access to files below these roots. A root that is reached by a symbolic link is
+    /// known only by the given name, so that each location has one name. The path from one of the
+    /// `anchors` to a root below it must not contain such a link.
     ///
     /// # Errors
-    /// `BadRequest` when one is no location, or is a bucket and there are no credentials.
+    /// `BadRequest` if a root is no location, or is a bucket and there are no credentials.
     pub fn new<'a>(
         roots: impl Iterator<Item = &'a str>,
         anchors: &[String],
@@ -113,31 +112,29 @@ impl WarehouseFiles {
         Ok(WarehouseFiles { roots: made, removals: RemovalGate::default() })
     }
 
-    /// Lets files be removed only while this gate is open.
+    /// Removes files only while this gate is open.
     #[must_use]
     pub fn with_removals(self, removals: RemovalGate) -> WarehouseFiles {
         WarehouseFiles { removals, ..self }
     }
 
-    /// Returns whether a place is below one of the roots.
+    /// Returns whether a location is below one of the roots.
     #[must_use]
     pub fn allows(&self, place: &TableLocation) -> bool {
         self.roots.iter().any(|root| place.is_below(&root.place))
     }
 
-    /// Returns whether the files are in directories of this machine, where looking for one costs
-    /// little.
+    /// Returns whether the files are local, so that checking for one is cheap.
     #[must_use]
     pub fn is_local(&self, location: &str) -> bool {
         matches!(self.find(location), Ok((FileBackend::Directory(_), _)))
     }
 
-    /// The path of a file in a directory of this machine; none of one in a bucket. It is for
-    /// looking whether it is there: opening it is for [`WarehouseFiles::read`], which follows no
-    /// link.
+    /// Returns the path of a local file; `None` for one in a bucket. It is only for checking that
+    /// the file exists: to open it, use [`WarehouseFiles::read`], which follows no links.
     ///
     /// # Errors
-    /// `Forbidden` when it is outside of the roots.
+    /// `Forbidden` if it is outside of the roots.
     pub fn local_path(&self, location: &str) -> Result<Option<PathBuf>> {
         let (back, parts) = self.find(location)?;
         Ok(match back {
@@ -150,20 +147,20 @@ impl WarehouseFiles {
         })
     }
 
-    /// The bytes of a file.
+    /// Reads a file.
     ///
     /// # Errors
-    /// `NotFound` when there is none, `Forbidden` when it is outside of the roots or reached by a
+    /// `NotFound` if it does not exist, `Forbidden` if it is outside of the roots or reached by a
     /// symbolic link, `TooLarge` beyond [`FILE_BYTES_MAX`].
     pub async fn read(&self, location: &str) -> Result<Bytes> {
         self.read_at_most(location, FILE_BYTES_MAX).await
     }
 
-    /// Bytes of a file in a directory of this machine from an offset on: at most `bytes_max`, fewer
-    /// at its end. No descriptor is kept between two parts: compare their versions.
+    /// Reads bytes of a local file from an offset on: at most `bytes_max`, fewer at its end. No
+    /// descriptor is kept between two calls: compare the versions of their results.
     ///
     /// # Errors
-    /// As of [`WarehouseFiles::read`]; `Forbidden` when it is in a bucket.
+    /// Those of [`WarehouseFiles::read`]; `Forbidden` if it is in a bucket.
     pub async fn read_part(
         &self,
         location: &str,
@@ -185,10 +182,10 @@ impl WarehouseFiles {
         }
     }
 
-    /// The bytes of a file that is to have no more than so many.
+    /// Reads a file of at most `bytes_max`.
     ///
     /// # Errors
-    /// As of [`WarehouseFiles::read`], `TooLarge` beyond `bytes_max`.
+    /// Those of [`WarehouseFiles::read`]; `TooLarge` beyond `bytes_max`.
     pub async fn read_at_most(&self, location: &str, bytes_max: u64) -> Result<Bytes> {
         let found = match self.find(location)? {
             (FileBackend::Directory(root), parts) => {
@@ -204,18 +201,18 @@ impl WarehouseFiles {
                     .ok_or_else(|| absent(location))?
             }
         };
-        // Objects have a bound of their own, which may be higher.
+        // Objects have a separate limit, which may be higher.
         match u64::try_from(found.len()).is_ok_and(|length| length <= bytes_max) {
             true => Ok(found),
             false => Err(too_large(location)),
         }
     }
 
-    /// Writes a file that is not there yet. Whoever reads it finds all of it or nothing.
+    /// Writes a new file. Readers find all of it or nothing.
     ///
     /// # Errors
-    /// `AlreadyExists` when there is one, which stays as it is; `Forbidden` as for reading;
-    /// `Internal` and `ServiceUnavailable` when it cannot be written.
+    /// `AlreadyExists` if the file exists, which is not changed; `Forbidden` as for reading;
+    /// `Internal` and `ServiceUnavailable` if it cannot be written.
     pub async fn write_new(&self, location: &str, bytes: Bytes, flush: FlushMode) -> Result<()> {
         check_length(location, &bytes)?;
         match self.find(location)? {
@@ -230,11 +227,10 @@ impl WarehouseFiles {
         }
     }
 
-    /// Returns where a file that is not there yet goes in a directory of this machine; none of one
-    /// in a bucket. Writes nothing.
+    /// Returns the target of a new local file; `None` for one in a bucket. Writes nothing.
     ///
     /// # Errors
-    /// `Forbidden` when it is outside of the roots.
+    /// `Forbidden` if it is outside of the roots.
     pub(crate) fn new_local(&self, location: &str) -> Result<Option<NewLocalFile>> {
         let (back, parts) = self.find(location)?;
         Ok(match back {
@@ -243,10 +239,10 @@ impl WarehouseFiles {
         })
     }
 
-    /// Removes a file. That there is none is as good.
+    /// Removes a file; succeeds if it does not exist.
     ///
     /// # Errors
-    /// `Forbidden` as for reading; `Internal` and `ServiceUnavailable` when it cannot be removed.
+    /// `Forbidden` as for reading; `Internal` and `ServiceUnavailable` if it cannot be removed.
     pub async fn delete(&self, location: &str) -> Result<()> {
         let _permit = self.removals.permit().await;
         match self.find(location)? {
@@ -260,10 +256,11 @@ impl WarehouseFiles {
         }
     }
 
-    /// Names of the files directly in a directory, in no order; none when there is no directory.
+    /// Returns the names of the files directly in a directory, in no order; empty if the directory
+    /// does not exist.
     ///
     /// # Errors
-    /// `Forbidden` as for reading; `Validation` when there are more than `most`.
+    /// `Forbidden` as for reading; `Validation` if there are more than `most`.
     pub async fn list(&self, location: &str, most: usize) -> Result<Vec<String>> {
         let too_many = || {
             let message = format!("the directory has more than {most} files");
@@ -297,10 +294,10 @@ impl WarehouseFiles {
         }
     }
 
-    /// Returns whether there is nothing below a location.
+    /// Returns whether no file is below a location.
     ///
     /// # Errors
-    /// `Forbidden` when it is outside of the roots; those of the storage.
+    /// `Forbidden` if it is outside of the roots; those of the storage.
     pub async fn is_empty(&self, location: &str) -> Result<bool> {
         match self.find(location)? {
             (FileBackend::Directory(root), parts) => {
@@ -317,7 +314,7 @@ impl WarehouseFiles {
     /// Removes everything below a location, and the location. Follows no symbolic link.
     ///
     /// # Errors
-    /// As of [`WarehouseFiles::delete`]. What was removed before is gone.
+    /// Those of [`WarehouseFiles::delete`]. Completed removals are not undone.
     pub async fn delete_tree(&self, location: &str) -> Result<()> {
         let _permit = self.removals.permit().await;
         match self.find(location)? {
@@ -342,7 +339,7 @@ impl WarehouseFiles {
         }
     }
 
-    /// The root that a location is below, and its parts from there on.
+    /// Returns the root that a location is below, and its remaining path segments.
     fn find(&self, location: &str) -> Result<(&FileBackend, Vec<Box<str>>)> {
         let place: TableLocation = location.parse()?;
         for root in &self.roots {
@@ -356,7 +353,7 @@ impl WarehouseFiles {
     }
 }
 
-/// Place of a file that is not there yet, in a directory of this machine.
+/// Target of a new local file.
 #[derive(Debug)]
 pub(crate) struct NewLocalFile {
     location: String,
@@ -377,7 +374,7 @@ impl NewLocalFile {
     /// Writes the file as [`WarehouseFiles::write_new`] does. Waits for the disk.
     ///
     /// # Errors
-    /// Errors of [`WarehouseFiles::write_new`].
+    /// Those of [`WarehouseFiles::write_new`].
     pub(crate) fn write(&self, bytes: &[u8], flush: FlushMode) -> Result<()> {
         check_length(&self.location, bytes)?;
         let written = local::write_new(&self.root, &self.parts, bytes, flush);
@@ -392,7 +389,7 @@ fn check_length(location: &str, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Writes an object where there is none, which the store itself sees to.
+/// Writes a new object; the store itself rejects an existing key.
 async fn write_object(
     location: &str,
     objects: &ObjectStore,
@@ -411,13 +408,13 @@ async fn write_object(
     if placed == PutOutcome::New {
         return Ok(());
     }
-    // After a connection that broke it may be this very one. Anything else is somebody else's, and
-    // nothing may come to point to it.
+    // After a broken connection the object may be the one just written. Any other belongs to
+    // another writer, and no pointer may refer to it.
     let found = objects.get(key).await.map_err(|error| of_objects(location, error))?;
     if found.is_some_and(|found| found == bytes) { Ok(()) } else { Err(location_taken(location)) }
 }
 
-/// Does something to a file on a thread that may wait for the disk.
+/// Runs a file operation on a thread that may block on the disk.
 async fn on_disk<T: Send + 'static>(
     location: &str,
     root: &Path,

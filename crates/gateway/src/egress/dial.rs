@@ -1,5 +1,5 @@
-//! Connections to servers outside: a name is resolved once, every address is checked, and the
-//! connection goes to one that was checked.
+//! Outgoing connections: a name is resolved once, every address is checked, and the connection goes
+//! to one of the checked addresses.
 
 use std::fmt;
 use std::io;
@@ -20,39 +20,39 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::host::RequestHost;
 use super::rules::DeniedNetworks;
 
-/// Names that are looked up at one time, for all sandboxes: each takes a thread meanwhile, also
-/// when nobody waits for it any more. Far more than a few tenants can take together whose names are
-/// slow, and far fewer than there are threads.
+/// Most concurrent name lookups, of all sandboxes: each occupies a thread, even after its caller
+/// has given up. Far more than a few tenants with slow names can occupy together, and far fewer
+/// than there are threads.
 pub const LOOKUPS_MAX: usize = 64;
 
-/// Lookups of one tenant, so that its slow names delay other tenants less.
+/// Most concurrent lookups of one tenant, so that its slow names delay other tenants less.
 pub const LOOKUPS_MAX_PER_TENANT: usize = 2;
 
-/// Addresses of one name that are tried.
+/// Most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 4;
-/// Time to look up a name, waiting for others included.
+/// Longest time of a lookup, including the wait for others.
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time to connect to one address.
+/// Longest time to connect to one address.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time to agree on TLS.
+/// Longest time of a TLS handshake.
 const TLS_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EgressDialError {
-    /// The address may not be reached.
+    /// The address is not allowed.
     #[error(transparent)]
     Refused(#[from] AddressRefusal),
-    /// The name is not known.
+    /// The name cannot be resolved.
     #[error("find the address of `{0}`")]
     Resolve(String, #[source] io::Error),
-    /// No answer.
+    /// The connection failed.
     #[error("connect to `{0}`")]
     Connect(String, #[source] io::Error),
     /// The server's certificate is not valid, or it does not support TLS.
     #[error("agree on TLS with `{0}`")]
     Tls(String, #[source] io::Error),
-    /// This side cannot speak TLS.
+    /// The TLS client cannot be set up.
     #[error("set up TLS")]
     TlsSetup(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Timed out.
@@ -60,10 +60,10 @@ pub(super) enum EgressDialError {
     Slow(&'static str),
 }
 
-/// Finds the addresses of names.
+/// Resolves names.
 pub trait NameResolver: Send + Sync + fmt::Debug {
-    /// All addresses of a name. `turn` is kept until that is over, also when nobody waits for it
-    /// any more.
+    /// Returns all addresses of a name. `turn` is held until the lookup is over, even if its caller
+    /// has given up.
     fn resolve<'a>(
         &'a self,
         name: &'a str,
@@ -72,7 +72,7 @@ pub trait NameResolver: Send + Sync + fmt::Debug {
     ) -> Boxed<'a, io::Result<Vec<SocketAddr>>>;
 }
 
-/// Asks the machine's own resolver.
+/// Uses the machine's own resolver.
 #[derive(Debug)]
 pub struct SystemResolver(Arc<Semaphore>);
 
@@ -94,7 +94,7 @@ impl NameResolver for SystemResolver {
             let turn = turns.acquire_owned().await.map_err(io::Error::other)?;
             let found = task::blocking(move || {
                 let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-                // Held until the thread is free, also when the caller has gone.
+                // Held until the thread is free, even if the caller has given up.
                 drop((own, turn));
                 found
             });
@@ -110,17 +110,17 @@ pub(super) struct DialTerms<'a> {
     pub(super) guard: &'a AddressGuard,
     /// Networks that are denied nevertheless.
     pub(super) networks: &'a DeniedNetworks,
-    /// True if ports that belong to other protocols than HTTP are good as well.
+    /// True if ports of protocols other than HTTP are allowed as well.
     pub(super) any_protocol: bool,
-    /// Turns of the tenant to look up a name.
+    /// Limits concurrent name lookups of the tenant.
     pub(super) lookups: &'a Arc<Semaphore>,
 }
 
-/// Makes connections.
+/// Opens outgoing connections.
 pub struct EgressDialer {
     resolver: Arc<dyn NameResolver>,
     roots: TlsRoots,
-    /// Made when it is first needed: reading the machine's authorities takes milliseconds.
+    /// Created on first use: reading the machine's certificate authorities takes milliseconds.
     tls: OnceCell<TlsConnector>,
 }
 
@@ -131,7 +131,7 @@ impl fmt::Debug for EgressDialer {
 }
 
 impl EgressDialer {
-    /// Connects where `resolver` says, and trusts whom `roots` name.
+    /// Creates a dialer that resolves names by `resolver` and trusts `roots`.
     #[must_use]
     pub fn new(resolver: Arc<dyn NameResolver>, roots: TlsRoots) -> EgressDialer {
         EgressDialer { resolver, roots, tls: OnceCell::new() }
@@ -162,7 +162,7 @@ impl EgressDialer {
             true => addresses.iter().map(|it| SocketAddr::new(it.ip(), 443)).collect(),
             false => addresses.clone(),
         };
-        // Before the number is cut: all of them are checked.
+        // Before the list is truncated: all addresses are checked.
         guard.check(&shown(), &checked)?;
         networks.check(&shown(), &checked)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
@@ -173,7 +173,7 @@ impl EgressDialer {
                     let lost = |source| EgressDialError::Connect(shown(), source);
                     let own = stream.local_addr().map_err(lost)?;
                     guard.check_ends(&shown(), own, stream.peer_addr().map_err(lost)?)?;
-                    // Without it requests are a little later, and no less right.
+                    // Without it requests are only slightly slower.
                     stream.set_nodelay(true).ok();
                     return Ok(stream);
                 }
@@ -216,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn slow_names_of_some_tenants_keep_no_other_waiting() {
         let machine = SystemResolver::default();
-        // As held by lookups that do not come back.
+        // As if held by lookups that never return.
         let most = u32::try_from(10 * LOOKUPS_MAX_PER_TENANT).unwrap();
         let slow = machine.0.try_acquire_many(most).unwrap();
         let turn = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();

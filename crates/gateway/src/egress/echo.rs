@@ -14,15 +14,15 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
 use bytes::{Bytes, BytesMut};
 
-/// Bytes of a secret, in one of its encodings, that are recognised wherever they stand. Long enough
-/// that ordinary content does not have them by accident.
+/// Bytes of a secret, in one of its encodings, that are recognised anywhere. Long enough that
+/// ordinary content does not contain them by accident.
 pub(super) const FRAGMENT_BYTES: usize = 12;
 
-/// Shortest word of a secret that is searched for by itself, and shortest beginning of a fragment
-/// at the end of an answer that counts as a part of one: the rest could come with the next answer.
+/// Shortest word of a secret that is searched for by itself, and shortest prefix of a fragment at
+/// the end of a response that counts as a part of one: the rest could follow in the next response.
 pub(super) const WORD_BYTES_MIN: usize = 8;
 
-/// Bytes of a window that the filter looks at before the windows are searched.
+/// Bytes of a window that the filter checks before the windows are searched.
 const FILTER_BYTES: usize = 4;
 /// Bits of the filter.
 const FILTER_BITS: usize = 1 << 16;
@@ -37,15 +37,15 @@ pub(super) struct SecretScanner {
 }
 
 struct SecretForms {
-    /// Sorted, so that a window or the beginning of one is found by bisection.
+    /// Sorted, so that a window or the prefix of one is found by bisection.
     windows: Vec<Window>,
     /// Forms that are shorter than a window, in lower case.
     short: Vec<Box<[u8]>>,
-    /// A bit for each value that the first bytes of a window can have.
+    /// One bit for each hash of a window's first bytes.
     filter: Box<[u64]>,
 }
 
-/// Shows no secret.
+/// Prints no secret.
 impl fmt::Debug for SecretScanner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SecretScanner").finish_non_exhaustive()
@@ -53,7 +53,7 @@ impl fmt::Debug for SecretScanner {
 }
 
 impl SecretScanner {
-    /// A scanner for the values of headers that hold secrets; none without values.
+    /// Creates a scanner for the values of headers that hold secrets; `None` without values.
     pub(super) fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<SecretScanner> {
         let mut windows = BTreeSet::new();
         let mut short = BTreeSet::new();
@@ -85,7 +85,7 @@ impl SecretScanner {
         Some(SecretScanner { forms: Arc::new(forms) })
     }
 
-    /// Returns whether a part of a secret stands somewhere in `bytes`.
+    /// Returns whether a part of a secret occurs in `bytes`.
     pub(super) fn finds(&self, bytes: &[u8]) -> bool {
         self.finds_folded(&bytes.to_ascii_lowercase())
     }
@@ -100,7 +100,7 @@ impl SecretScanner {
             || short.iter().any(|form| folded.windows(form.len()).any(|it| it == &**form))
     }
 
-    /// Bytes at the end of `bytes` that are the beginning of a fragment.
+    /// Returns the number of bytes at the end of `bytes` that are the prefix of a fragment.
     fn unfinished(&self, bytes: &[u8]) -> usize {
         let SecretForms { windows, short, .. } = &*self.forms;
         let longest = bytes.len().min(FRAGMENT_BYTES - 1);
@@ -122,18 +122,18 @@ fn filter_bit(window: &Window) -> usize {
     usize::try_from(hash >> 16).unwrap_or(0) % FILTER_BITS
 }
 
-/// Words of a secret that are long enough to be no accident, or all of it: `Bearer KEY` must not
-/// come back as `KEY` either.
+/// Returns the words of a secret that are long enough not to occur by accident, or else the whole
+/// secret: `Bearer KEY` must not be returned as `KEY` either.
 fn words_of(secret: &str) -> Vec<&[u8]> {
     let long = secret.split_whitespace().filter(|word| word.len() >= WORD_BYTES_MIN);
     let words: Vec<&[u8]> = long.map(str::as_bytes).collect();
     if words.is_empty() { vec![secret.as_bytes()] } else { words }
 }
 
-/// Encodings of a word in which servers repeat what they were sent.
+/// Returns the encodings of a word in which servers echo requests.
 fn forms_of(word: &[u8]) -> Vec<Vec<u8>> {
     let mut forms = spellings(word);
-    // `Basic dXNlcjpwYXNz` is a user's name and password.
+    // `Basic dXNlcjpwYXNz` encodes a user name and password.
     let unpadded = word.iter().rposition(|byte| *byte != b'=').map_or(0, |last| last + 1);
     if let Ok(decoded) = BASE64_STANDARD_NO_PAD.decode(&word[..unpadded])
         && decoded.len() >= WORD_BYTES_MIN
@@ -155,7 +155,7 @@ fn spellings(word: &[u8]) -> Vec<Vec<u8>> {
     forms.push(each(|byte| format!("\\u{byte:04x}")));
     forms.push(each(|byte| format!("&#{byte};")));
     forms.push(each(|byte| format!("&#x{byte:x};")));
-    // As forms and URLs escape only what they must.
+    // Forms and URLs escape only what they must.
     forms.push(each(|byte| match byte.is_ascii_alphanumeric() {
         true => char::from(byte).to_string(),
         false => format!("%{byte:02x}"),
@@ -166,8 +166,8 @@ fn spellings(word: &[u8]) -> Vec<Vec<u8>> {
         _ => char::from(byte).to_string(),
     }));
     for shift in 0..3 {
-        // Within a longer text a word stands at one of three alignments; the digits at both ends
-        // depend on its neighbours.
+        // In a longer text a word has one of three alignments; the digits at both ends depend on
+        // its neighbours.
         let mut padded = vec![0; shift];
         padded.extend_from_slice(word);
         let text = BASE64_STANDARD.encode(&padded);
@@ -183,26 +183,26 @@ fn spellings(word: &[u8]) -> Vec<Vec<u8>> {
             forms.push(digits.to_vec());
         }
     }
-    // Matches that are too short to be significant.
+    // Forms that are too short to be significant are dropped.
     forms.retain(|form| form.len() >= WORD_BYTES_MIN.min(word.len()));
     forms
 }
 
-/// The search through a body that arrives in pieces.
+/// The search through a body that arrives in chunks.
 #[derive(Debug)]
 pub(super) struct EchoFilter {
     scanner: Option<SecretScanner>,
-    /// The end of what came, which may be the beginning of a fragment.
+    /// The end of the received data, which may be the prefix of a fragment.
     held: Bytes,
 }
 
 impl EchoFilter {
-    /// A filter for one body; without a scanner everything passes.
+    /// Creates a filter for one body; without a scanner everything passes.
     pub(super) fn new(scanner: Option<SecretScanner>) -> EchoFilter {
         EchoFilter { scanner, held: Bytes::new() }
     }
 
-    /// Data that may be passed on; none when a part of a secret is in it.
+    /// Returns the data that may be passed on; `None` if a part of a secret is in it.
     pub(super) fn pass(&mut self, data: Bytes) -> Option<Bytes> {
         let Some(scanner) = &self.scanner else { return Some(data) };
         let mut all = BytesMut::with_capacity(self.held.len() + data.len());
@@ -216,7 +216,7 @@ impl EchoFilter {
         Some(all.freeze())
     }
 
-    /// Data that was held back until the end of the body; none when it is too much of a secret.
+    /// Returns the data held back at the end of the body; `None` if it is too much of a secret.
     pub(super) fn finish(&mut self) -> Option<Bytes> {
         let held = std::mem::take(&mut self.held);
         (held.len() < WORD_BYTES_MIN).then_some(held)
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(passed, b"planted-canopy ");
         assert_eq!(filter.held_bytes(), 5);
         assert_eq!(filter.finish().unwrap(), "plant");
-        // Too long to be an accident: the rest could come with the next answer.
+        // Too long to be an accident: the rest could follow in the next response.
         assert_eq!(filter.pass(Bytes::from_static(b"planted-")).unwrap(), "");
         assert_eq!(filter.finish(), None);
     }

@@ -139,7 +139,7 @@ pub(super) fn method_field(query: &str) -> Option<&'static str> {
     query.split(['&', ';']).find_map(|pair| {
         let name = pair.split('=').next().unwrap_or_default().replace('+', " ");
         let name = percent_encoding::percent_decode_str(&name).decode_utf8_lossy().to_lowercase();
-        // PHP takes `_method[]` and ` _method` for the same.
+        // PHP treats `_method[]` and ` _method` as the same field.
         let name = name.trim_start();
         let name = name.split('[').next().unwrap_or_default();
         METHOD_FIELDS.iter().copied().find(|field| *field == name)
@@ -167,14 +167,14 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// A header that is put into requests.
+/// A header that is added to requests.
 #[derive(Clone, Debug)]
 pub(super) struct AddedHeader {
     pub(super) name: HeaderName,
     pub(super) value: HeaderValue,
 }
 
-/// Session whose sandbox sends requests, as headers say it.
+/// Session whose sandbox sends requests, in the form of headers.
 #[derive(Clone, Debug)]
 pub(super) struct SessionHeaders {
     id: HeaderValue,
@@ -182,21 +182,21 @@ pub(super) struct SessionHeaders {
 }
 
 impl SessionHeaders {
-    /// Returns the headers of a holder; none of one that is no session.
+    /// Returns the headers of a holder; `None` if it is no session.
     pub(super) fn of(holder: &GrantHolder) -> Option<SessionHeaders> {
         let epoch = HeaderValue::from(holder.epoch?);
         Some(SessionHeaders { id: HeaderValue::from_str(&holder.id).ok()?, epoch })
     }
 
-    /// Puts them into a request, from which those of the program were removed.
+    /// Adds the headers to a request, from which the program's own were removed.
     pub(super) fn add(&self, headers: &mut HeaderMap) {
         headers.insert(SESSION, self.id.clone());
         headers.insert(EPOCH, self.epoch.clone());
     }
 }
 
-/// Makes the headers of a request those that go outside. The length of its body is added anew from
-/// the body itself.
+/// Converts the headers of a request for the outgoing connection. The length of its body is set
+/// from the body itself.
 pub(super) fn of_request(
     headers: &mut HeaderMap,
     added: &[AddedHeader],
@@ -217,15 +217,16 @@ pub(super) fn of_request(
         headers.insert(one.name.clone(), one.value.clone());
     }
     if has_secret {
-        // What is compressed cannot be searched for the secret, nor what comes in parts of which
-        // none has all of it.
+        // Compressed bodies cannot be searched for the secret, nor partial responses of which none
+        // contains it whole.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.remove(RANGE);
         headers.remove(IF_RANGE);
     }
 }
 
-/// Reason to refuse an answer to a request with a secret because its body cannot be searched.
+/// Returns the reason to reject a response to a request with a secret because its body cannot be
+/// searched.
 pub(super) fn reason_not_searchable(
     status: StatusCode,
     headers: &HeaderMap,
@@ -241,11 +242,11 @@ pub(super) fn reason_not_searchable(
     is_part.then_some("the answer is a part that was not requested")
 }
 
-/// Makes the headers of an answer those that go inside: without those that hold a part of a secret.
-/// False when only several of them together do, and none can be named.
+/// Converts the headers of a response for the sandbox: drops those that contain a part of a secret.
+/// False if a part spans several headers, so that no single one can be dropped.
 #[must_use]
 pub(super) fn of_answer(headers: &mut HeaderMap, scanner: Option<&SecretScanner>) -> bool {
-    // Of two lengths the one of the chunks holds.
+    // Of two lengths, that of the chunks applies.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
@@ -267,8 +268,8 @@ pub(super) fn of_answer(headers: &mut HeaderMap, scanner: Option<&SecretScanner>
     !scanner.finds(&values) && !scanner.finds(names.as_bytes())
 }
 
-/// Returns whether an answer says more than one thing of its length. Of one without a body nobody
-/// has looked at that.
+/// Returns whether a response has ambiguous lengths. hyper does not check this for a response
+/// without a body.
 pub(super) fn differs_in_length(headers: &HeaderMap) -> bool {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let first = lengths.next();

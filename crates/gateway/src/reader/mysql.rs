@@ -1,6 +1,6 @@
-//! A client of MySQL and MariaDB for one statement: as a text where it has no parameters, prepared
-//! where it has some. Several statements in one text are not agreed on, so that servers refuse
-//! them.
+//! A client of MySQL and MariaDB for one statement: a text query without parameters, a prepared
+//! statement with parameters. The capability for several statements in one text is not requested,
+//! so servers reject them.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_command_phase.html>
@@ -25,27 +25,27 @@ use super::{MESSAGE_BYTES_MAX, ResultTable, SqlFailure, WHO, discard};
 /// Collation `utf8mb4_general_ci`, which all servers have.
 const COLLATION: u8 = 45;
 
-/// Most columns of a result, as servers bound it.
+/// Most columns of a result, as limited by servers.
 const COLUMNS_MAX: u64 = 4_096;
 
-/// Packets of authentication before the server decides.
+/// Most packets of authentication before the server decides.
 const LOGIN_PACKETS_MAX: usize = 8;
 
 const COM_QUERY: u8 = 0x03;
 const COM_STMT_PREPARE: u8 = 0x16;
 const COM_STMT_EXECUTE: u8 = 0x17;
 
-/// Type of a parameter that is sent as a text.
+/// Type of a parameter that is sent as text.
 const TYPE_VAR_STRING: u8 = 253;
-/// Type of a parameter that is sent as an integer of 64 bits.
+/// Type of a parameter that is sent as a 64-bit integer.
 const TYPE_LONGLONG: u8 = 8;
-/// Type of a parameter that is sent in floating point.
+/// Type of a parameter that is sent as a floating-point number.
 const TYPE_DOUBLE: u8 = 5;
-/// Mark of a parameter without a sign.
+/// Flag of an unsigned parameter.
 const UNSIGNED: u8 = 0x80;
 
-/// Capabilities that are asked for. What would let more than one statement into a text, or the
-/// server ask for files, is not among them.
+/// Requested capabilities. Those for several statements in one text, or for files requested by the
+/// server, are not among them.
 const CAPABILITIES: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
     .union(CapabilityFlags::LONG_FLAG)
     .union(CapabilityFlags::PROTOCOL_41)
@@ -53,7 +53,7 @@ const CAPABILITIES: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
     .union(CapabilityFlags::SECURE_CONNECTION)
     .union(CapabilityFlags::PLUGIN_AUTH);
 
-/// A logged-in connection. Fuzz targets have a stream of their own.
+/// A logged-in connection. Fuzz targets use another stream type.
 pub(super) struct MysqlClient<S = TcpStream> {
     stream: BufReader<S>,
     /// Number of the next packet.
@@ -81,7 +81,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
     /// Logs in. No credential is sent, because the socket identifies the client.
     ///
     /// # Errors
-    /// When the server refuses, or goes away.
+    /// If the server rejects the login, or disconnects.
     pub(super) async fn connect(stream: S) -> Result<MysqlClient<S>, SqlFailure> {
         let mut client = MysqlClient { stream: BufReader::new(stream), seq: 0 };
         let greeting = client.packet().await?;
@@ -116,7 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
     /// Runs one statement.
     ///
     /// # Errors
-    /// Error of the database.
+    /// An error of the database.
     pub(super) async fn run(
         &mut self,
         sql: &str,
@@ -158,7 +158,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
         Ok(ResultTable { columns: shown.collect(), rows, limit: room.limit() })
     }
 
-    /// Prepares a statement; its number.
+    /// Prepares a statement; returns its number.
     async fn prepare(&mut self, sql: &str, given: usize) -> Result<u32, SqlFailure> {
         self.command(&[&[COM_STMT_PREPARE], sql.as_bytes()].concat()).await?;
         let answer = self.packet().await?;
@@ -181,7 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
         }
     }
 
-    /// Column definitions, with what ends them; nothing where there are none.
+    /// Reads column definitions and their terminator; nothing if there are none.
     async fn columns(&mut self, count: u64) -> Result<Vec<MysqlColumn>, SqlFailure> {
         let mut columns = Vec::new();
         if count > COLUMNS_MAX {
@@ -201,10 +201,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
         Ok(columns)
     }
 
-    /// The next row; the inner option is `None` for a row that is not kept, the outer at the end.
+    /// Reads the next row; the inner option is `None` for a row that is not kept, the outer at the
+    /// end.
     async fn row(&mut self, room: &mut ResultRoom) -> Result<Option<Option<Vec<u8>>>, SqlFailure> {
         let header = self.header().await?;
-        // The first byte and the length tell an end and an error from a row, which may be long.
+        // The first byte and the length distinguish an end and an error from a row, which may be
+        // long.
         let first = match header.len {
             0 => return Err(malformed()),
             _ => self.stream.read_u8().await?,
@@ -214,7 +216,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
             fail_on_error(&packet)?;
             return Ok(None);
         }
-        // One that goes on in another packet is longer than all that is kept.
+        // A row that continues in another packet exceeds the limit for kept rows.
         let bytes = if header.is_continued() { usize::MAX } else { header.len };
         match room.row(bytes) {
             RowFate::Keep => Ok(Some(Some(self.behind(first, header).await?))),
@@ -226,7 +228,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
         }
     }
 
-    /// A packet whose first byte is read already.
+    /// Reads the rest of a packet whose first byte is already read.
     async fn behind(&mut self, first: u8, header: PacketHeader) -> Result<Vec<u8>, SqlFailure> {
         let mut packet = vec![first];
         packet.extend(self.rest(header.len - 1).await?);
@@ -284,7 +286,7 @@ fn is_end(packet: &[u8]) -> bool {
 
 fn column(definition: &[u8]) -> Option<MysqlColumn> {
     let mut reader = PacketReader::new(definition);
-    // Catalog, schema, table and the table's own name.
+    // Catalog, schema, table and the table's original name.
     for _ in 0..4 {
         reader.lenenc_bytes()?;
     }
@@ -305,7 +307,7 @@ fn text_row(columns: &[MysqlColumn], packet: &[u8]) -> Option<Vec<Value>> {
 fn binary_row(columns: &[MysqlColumn], packet: &[u8]) -> Option<Vec<Value>> {
     let mut reader = PacketReader::new(packet);
     reader.u8()?;
-    // The first two bits mean nothing.
+    // The first two bits are reserved.
     let nulls = reader.bytes((columns.len() + 9) / 8)?;
     let mut values = Vec::with_capacity(columns.len());
     for (at, column) in columns.iter().enumerate() {
@@ -319,14 +321,14 @@ fn binary_row(columns: &[MysqlColumn], packet: &[u8]) -> Option<Vec<Value>> {
     Some(values)
 }
 
-/// The command that runs a prepared statement.
+/// Builds the command that runs a prepared statement.
 ///
 /// # References
 /// - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_stmt_execute.html>
 fn execution(statement: u32, parameters: &[Value]) -> Vec<u8> {
     let mut out = vec![COM_STMT_EXECUTE];
     out.extend(statement.to_le_bytes());
-    // Without a cursor; once.
+    // Without a cursor; one iteration.
     out.extend([0, 1, 0, 0, 0]);
     let mut nulls = vec![0_u8; parameters.len().div_ceil(8)];
     let (mut types, mut values) = (Vec::new(), Vec::new());

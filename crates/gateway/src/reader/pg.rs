@@ -1,5 +1,5 @@
-//! A client of PostgreSQL for one statement: the extended protocol, with values as texts. It takes
-//! one statement at a time by its nature, so that nothing can stand behind it.
+//! A client of PostgreSQL for one statement: the extended protocol, with values in text format.
+//! This protocol accepts only one statement at a time, so no second one can follow it.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY>
@@ -19,10 +19,10 @@ use self::types::PgType;
 use super::room::{ResultRoom, RowFate};
 use super::{MESSAGE_BYTES_MAX, ResultTable, SqlFailure, WHO, discard};
 
-/// Messages that are read before the server has let a client in.
+/// Most messages before the server has accepted a login.
 const LOGIN_MESSAGES_MAX: usize = 200;
 
-/// Settings that make texts those which are read here.
+/// Settings that fix the text formats that are parsed here.
 const SETTINGS: [(&str, &str); 7] = [
     ("user", WHO),
     ("application_name", WHO),
@@ -33,11 +33,11 @@ const SETTINGS: [(&str, &str); 7] = [
     ("extra_float_digits", "1"),
 ];
 
-/// Asks for names of types that are not known here: enumerations, domains, those of extensions.
+/// Queries the names of unknown types: enumerations, domains, those of extensions.
 const TYPE_NAMES: &str = "SELECT t.oid, format_type(t.oid, NULL) FROM pg_catalog.pg_type t \
      WHERE t.oid::text = ANY (string_to_array($1, ','))";
 
-/// A logged-in connection. Fuzz targets have a stream of their own.
+/// A logged-in connection. Fuzz targets use another stream type.
 pub(super) struct PgClient<S = TcpStream> {
     stream: BufReader<S>,
 }
@@ -48,10 +48,10 @@ struct PgColumn {
     oid: u32,
 }
 
-/// Values of a row as texts; none for NULL.
+/// Values of a row as text; `None` for NULL.
 type PgRow = Vec<Option<Vec<u8>>>;
 
-/// Answer to a statement.
+/// Response to a statement.
 struct PgAnswer {
     columns: Vec<PgColumn>,
     rows: Vec<PgRow>,
@@ -67,9 +67,9 @@ enum PgMessage {
     Failed(SqlFailure),
     /// Ready for the next statement.
     Ready,
-    /// Nothing that changes a result.
+    /// A message that does not affect the result.
     Other,
-    /// Rows come that are not read any more.
+    /// More rows follow, which are not read.
     Stopped,
 }
 
@@ -77,7 +77,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PgClient<S> {
     /// Logs in. No credential is sent, because the socket identifies the client.
     ///
     /// # Errors
-    /// When the server refuses, or goes away.
+    /// If the server rejects the login, or disconnects.
     pub(super) async fn connect(stream: S) -> Result<PgClient<S>, SqlFailure> {
         let mut client = PgClient { stream: BufReader::new(stream) };
         let mut out = Vec::new();
@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PgClient<S> {
     /// Runs one statement.
     ///
     /// # Errors
-    /// Error of the database.
+    /// An error of the database.
     pub(super) async fn run(
         &mut self,
         sql: &str,
@@ -129,7 +129,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PgClient<S> {
         Ok(ResultTable { columns, rows: rows.collect(), limit: room.limit() })
     }
 
-    /// Names of the types of columns that are not known here.
+    /// Returns the names of the unknown types of columns.
     async fn names(&mut self, columns: &[PgColumn]) -> Result<Vec<(u32, String)>, SqlFailure> {
         let unknown = columns.iter().filter(|column| PgType::of(column.oid).name().is_none());
         let mut oids: Vec<String> = unknown.map(|column| column.oid.to_string()).collect();
@@ -167,7 +167,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PgClient<S> {
             match self.message(&mut room).await {
                 Ok(PgMessage::Row(row)) => rows.push(row),
                 Ok(PgMessage::Columns(described)) => columns = described,
-                // What comes behind it, such as the end of the connection, says less.
+                // Later errors, such as the end of the connection, are less specific.
                 Ok(PgMessage::Failed(failed)) => failure = failure.or(Some(failed)),
                 Ok(PgMessage::Other) => {}
                 Ok(PgMessage::Stopped) => break false,
@@ -239,7 +239,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PgClient<S> {
     }
 }
 
-/// Reads from the beginning of a message's body.
+/// Reads fields from the front of a message's body.
 struct BodyReader<'a>(&'a [u8]);
 
 impl<'a> BodyReader<'a> {

@@ -1,8 +1,8 @@
-//! Reading of the audit: pages in either direction, and summaries, at a bounded cost.
+//! Reads of the audit log: pages in either direction, and summaries, at a bounded cost.
 //!
-//! What an index finds is narrowed to [`ROWS_MAX`] rows first; the rest of a filter is applied to
-//! those. So a filter that fits few records costs no more than one that fits many: it ends early
-//! with a cursor to go on.
+//! The rows that an index finds are limited to [`ROWS_MAX`] first; the rest of a filter is applied
+//! to those. So a filter that matches few records costs no more than one that matches many: it ends
+//! early with a cursor for the continuation.
 
 use api::{AuditRecord, AuditSummaryKey};
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
@@ -10,33 +10,33 @@ use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 use super::{AuditStore, EVENTS, OUTCOMES, event_of, name_of, number, outcome_of, record};
 use crate::audit::{AuditFilter, AuditSummary};
 
-/// Rows that one request looks at.
+/// Most rows that one request examines.
 pub(crate) const ROWS_MAX: u64 = 20_000;
 
-/// Characters of a record's text that a summary looks at: where a URL has its host.
+/// Characters of a record's text that a summary examines: the part of a URL with the host.
 const TARGET_CHARS: usize = 512;
 
-/// Time by which a record may be written later than it happened, and is still found by a time
-/// range without looking at what came long before.
+/// Longest delay between an event and its record for which a time range finds the record without
+/// examining much older ones.
 const LATE_MS: u64 = 10 * 60 * 1000;
 
-/// Records around the beginning of a time range whose numbers are looked at.
+/// Records around the beginning of a time range whose numbers are examined.
 const BEGINNING_ROWS: u64 = 1000;
 
-/// A page of records, and where the next one begins.
+/// A page of records, and the start of the next one.
 pub(crate) struct AuditRecordPage {
     pub(crate) records: Vec<AuditRecord>,
-    /// Number of the last row that was looked at, if there may be more behind it.
+    /// Number of the last examined row, if there may be more after it.
     pub(crate) next: Option<u64>,
-    /// Greatest number there is.
+    /// Greatest number in the log.
     pub(crate) newest: u64,
 }
 
-/// Conditions with their parameters.
+/// SQL conditions with their parameters.
 struct AuditConditions {
-    /// Those that an index finds.
+    /// Conditions that use an index.
     base: String,
-    /// All others.
+    /// All other conditions.
     rest: String,
     parameters: Vec<SqlValue>,
 }
@@ -52,7 +52,7 @@ impl AuditConditions {
             let place = conditions.add(number(before));
             conditions.base.push_str(&format!(" AND seq < {place}"));
         }
-        // One of them has an index of its own; the other one narrows what that finds.
+        // One of them has its own index; the other one narrows the result.
         let texts = [
             ("holder", filter.holder.clone()),
             ("tenant", filter.tenant.clone()),
@@ -84,13 +84,13 @@ impl AuditConditions {
         conditions
     }
 
-    /// Adds a parameter. Returns how a statement names it.
+    /// Adds a parameter. Returns its placeholder.
     fn add(&mut self, value: SqlValue) -> String {
         self.parameters.push(value);
         format!("${}", self.parameters.len())
     }
 
-    /// The rows that are looked at, as a table of a statement.
+    /// Returns the examined rows, as a table expression.
     fn rows(&self, columns: &str, order: &str) -> String {
         let base = &self.base;
         format!(
@@ -100,7 +100,7 @@ impl AuditConditions {
     }
 }
 
-/// A pattern of `LIKE` for texts that contain this one.
+/// Returns a `LIKE` pattern for texts that contain this one.
 fn contains(text: &str) -> String {
     let mut pattern = String::from("%");
     for character in text.chars() {
@@ -113,8 +113,8 @@ fn contains(text: &str) -> String {
     pattern
 }
 
-/// Returns a number that no record from this time on is below: of those that happened about then,
-/// or up to [`LATE_MS`] before, the smallest. What is written late has a greater number.
+/// Returns a lower bound for the numbers of records from this time on: the smallest number of those
+/// at about that time, or up to [`LATE_MS`] before. A late record has a greater number.
 fn beginning(
     it: &mut dyn StoreTransaction,
     from_ms: Option<u64>,
@@ -126,18 +126,18 @@ fn beginning(
     );
     let rows = it.query(&sql, &[number(from_ms.saturating_sub(LATE_MS))])?;
     let smallest: Option<u64> = rows.first().map(|row| row.get(0)).transpose()?.flatten();
-    // There are no later records: nothing is found.
+    // There are no later records: the result is empty.
     Ok(Some(smallest.unwrap_or(u64::MAX >> 1)))
 }
 
-/// Returns the number of the last row that is looked at, if there may be more behind it.
+/// Returns the number of the last examined row, if there may be more after it.
 fn end_of_rows(
     it: &mut dyn StoreTransaction,
     conditions: &AuditConditions,
     is_newest_first: bool,
 ) -> Result<Option<u64>, SqlStoreError> {
     let (order, last) = if is_newest_first { ("DESC", "MIN") } else { ("ASC", "MAX") };
-    // Parameters of the other conditions are named too, or PostgreSQL does not know their types.
+    // Parameters of the other conditions are used too, or PostgreSQL cannot infer their types.
     let rows = conditions.rows("*", order);
     let sql = format!(
         "SELECT COUNT(*), {last}(seq), SUM(CASE WHEN {} THEN 1 ELSE 0 END) FROM {rows}",
@@ -150,13 +150,13 @@ fn end_of_rows(
 }
 
 impl AuditStore {
-    /// Records that are wanted, oldest first or newest first.
+    /// Returns matching records, oldest or newest first.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub(crate) async fn read(&self, filter: AuditFilter) -> Result<AuditRecordPage, SqlStoreError> {
         let read = self.0.read("gateway.audit", move |it| {
-            // First, so that a record which is written meanwhile has a greater number.
+            // Read first, so that a record written meanwhile has a greater number.
             let newest = it.query("SELECT COALESCE(MAX(seq), 0) FROM gateway_audit", &[])?;
             let newest = newest.first().map(|row| row.get(0)).transpose()?.unwrap_or(0);
             let beginning = beginning(it, filter.from_ms)?;
@@ -187,11 +187,11 @@ impl AuditStore {
         read.await
     }
 
-    /// Adds the newest records that fit up to a summary. Returns the number of the last row that
-    /// was looked at, if there may be more behind it.
+    /// Adds the newest matching records to a summary. Returns the number of the last examined row,
+    /// if there may be more after it.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub(crate) async fn summarize(
         &self,
         by: AuditSummaryKey,

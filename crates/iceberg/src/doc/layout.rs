@@ -1,5 +1,4 @@
-//! In which order a document's members came, under which names, and in which form: what makes it
-//! come back byte for byte.
+//! The order, names and form of a document's members, with which it is written back byte for byte.
 
 use crate::json::{RawJson, RawString};
 
@@ -12,11 +11,11 @@ pub(super) enum DocumentKey {
     LastSequenceNumber,
     LastUpdatedMs,
     LastColumnId,
-    /// Version 1: the current schema once more.
+    /// Version 1: repeats the current schema.
     Schema,
     CurrentSchemaId,
     Schemas,
-    /// Version 1: the fields of the default specification once more.
+    /// Version 1: repeats the fields of the default specification.
     PartitionSpec,
     DefaultSpecId,
     PartitionSpecs,
@@ -33,15 +32,15 @@ pub(super) enum DocumentKey {
     EncryptionKeys,
     SnapshotLog,
     MetadataLog,
-    /// Not known here.
+    /// An unknown member.
     Unknown,
 }
 
-/// Number of members that are known here.
+/// Number of known members.
 pub(super) const KNOWN_MEMBERS: usize = 25;
 
-/// The known members as they are written, in the order in which new documents have them. That of
-/// [`DocumentKey`] is the same.
+/// Names of the known members as written, in the order in which new documents have them. The order
+/// of [`DocumentKey`] is the same.
 const KNOWN: [(DocumentKey, &str); KNOWN_MEMBERS] = [
     (DocumentKey::FormatVersion, "\"format-version\":"),
     (DocumentKey::TableUuid, "\"table-uuid\":"),
@@ -88,27 +87,28 @@ impl DocumentKey {
         written.get(1..written.len().saturating_sub(2)).unwrap_or_default()
     }
 
-    /// Returns whether a value is to be remembered as it came: it may be written in another way
-    /// than this code writes it, or is not looked into.
+    /// Returns whether a value's original form is kept: it may differ from the form that this code
+    /// writes, or is not parsed.
     pub(super) fn has_own_form(self, raw: &str) -> bool {
         match self {
             DocumentKey::Unknown | DocumentKey::Schema | DocumentKey::PartitionSpec => true,
-            // What it means depends on the version, which may come after it.
+            // Its meaning depends on the version, which may follow later.
             DocumentKey::NextRowId => true,
-            // No number that is written here begins like `-0`, and null is written as nothing is.
+            // This code never writes a number that begins with `-0`, and writes null like an absent
+            // member.
             _ if raw.starts_with(['-', 'n']) => true,
             DocumentKey::TableUuid | DocumentKey::Location => raw == "\"\"" || raw.contains('\\'),
             _ => false,
         }
     }
 
-    /// Returns whether a complete document of this version has it.
+    /// Returns whether a complete document of this version has the member.
     fn belongs(self, format_version: u8) -> bool {
         match self {
             DocumentKey::Schema | DocumentKey::PartitionSpec => format_version == 1,
             DocumentKey::LastSequenceNumber => format_version >= 2,
             DocumentKey::NextRowId => format_version >= super::FORMAT_VERSION_ROW_IDS,
-            // Nobody wants an empty list of them in every document.
+            // An empty list of these is omitted.
             DocumentKey::EncryptionKeys | DocumentKey::Unknown => false,
             _ => true,
         }
@@ -119,28 +119,28 @@ impl DocumentKey {
 #[derive(Clone, Debug)]
 pub(super) struct DocumentSlot {
     pub(super) key: DocumentKey,
-    /// Form of the member, where it is not the one that this code writes. Few members have one, and
-    /// a document in memory has all its slots.
+    /// Form of the member, if it differs from the form that this code writes. Few members have one,
+    /// and a document in memory has all its slots.
     form: Option<Box<MemberForm>>,
 }
 
-/// Form in which a member came.
+/// Original form of a member.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemberForm {
-    /// Name, where the key alone does not tell it: unknown, or written with escapes.
+    /// Name, if the key does not determine it: unknown, or written with escapes.
     pub(super) name: Option<RawString>,
-    /// Bytes as they came. A value whose meaning has not changed since is written like this. `None`
-    /// for a member that was not there, and for one that this code writes in the same way.
+    /// Original bytes. A value that has not changed since is written like this. `None` for an
+    /// absent member, and for one that this code writes in the same way.
     pub(super) raw: Option<RawJson>,
 }
 
 impl DocumentSlot {
-    /// A member in the form that this code writes.
+    /// Creates a member in the form that this code writes.
     pub(super) const fn plain(key: DocumentKey) -> DocumentSlot {
         DocumentSlot { key, form: None }
     }
 
-    /// A member in the form in which it came.
+    /// Creates a member in its original form.
     pub(super) fn of_form(
         key: DocumentKey,
         name: Option<RawString>,
@@ -162,7 +162,7 @@ impl DocumentSlot {
         self.form.as_deref_mut()
     }
 
-    /// Forgets a form that says nothing.
+    /// Drops an empty form.
     pub(super) fn trim(&mut self) {
         self.form = self.form.take().filter(|form| form.name.is_some() || form.raw.is_some());
     }
@@ -177,8 +177,7 @@ impl DocumentSlot {
 #[derive(Clone, Debug)]
 pub(super) struct DocumentLayout {
     pub(super) slots: Vec<DocumentSlot>,
-    /// The schema and the specification that the singular members of version 1 stood for when they
-    /// came.
+    /// The schema and the specification that the singular members of version 1 originally repeated.
     pub(super) singular: (i32, i32),
 }
 
@@ -194,7 +193,8 @@ impl DocumentLayout {
         self.slots.iter().any(|slot| slot.key == key)
     }
 
-    /// Adds what a complete document of this version has, and drops what it must not have.
+    /// Adds the members that a complete document of this version has, and drops those that it must
+    /// not have.
     pub(super) fn complete(&mut self, format_version: u8, has_encryption_keys: bool) {
         self.slots.retain(|slot| {
             let is_of_another =

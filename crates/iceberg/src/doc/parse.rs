@@ -424,8 +424,8 @@ pub(crate) fn reference_kind(name: &str) -> Result<ReferenceKind> {
         .ok_or_else(|| illegal(format!("Invalid snapshot ref type: {name}")))
 }
 
-/// Returns the highest id of a specification's fields. In version 1 fields may lack ids; then their
-/// positions count.
+/// Returns the highest id of a specification's fields. In version 1 fields may lack ids; they are
+/// numbered in order.
 fn last_field_id(spec: &MetadataPart) -> i32 {
     let fields = spec.raw.get("fields");
     let Some(fields) = fields.as_ref().and_then(|fields| fields.items().ok()) else {

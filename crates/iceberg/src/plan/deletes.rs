@@ -1,5 +1,5 @@
-//! Delete files that apply to a data file, by the format's rules: what was written after it, into
-//! the same partition or into all of them, and about it.
+//! Delete files that apply to a data file, by the format's rules on sequence number, partition and
+//! referenced file.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#delete-formats>
@@ -14,22 +14,22 @@ use super::value::PlanValue;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::schema::{ColumnType, SchemaColumns};
 
-/// Delete files of a scan at the most.
+/// Most delete files of a scan.
 pub(super) const DELETES_MAX: usize = 200_000;
 
-/// Delete files of one data file at the most that an answer names.
+/// Most delete files of one data file in a response.
 pub(super) const DELETES_OF_FILE_MAX: usize = 10_000;
 
-/// The column of a position delete file that has the paths of data files.
+/// The column of a position delete file with the paths of data files.
 const PATH_COLUMN: i32 = 2_147_483_546;
 
-/// Bytes that the delete files of a scan may take in memory, about.
+/// Approximate maximum of bytes in memory of a scan's delete files.
 const DELETES_WEIGHT_MAX: usize = 160 << 20;
 
-/// Bytes that an index takes in memory for each delete file, beside the file.
+/// Bytes in memory of an index entry for a delete file, without the file.
 const ENTRY_BYTES: usize = 256;
 
-/// Delete files of a snapshot, found by what they are about.
+/// Delete files of a snapshot, indexed by the data that they apply to.
 #[derive(Debug, Default)]
 pub(super) struct DeleteIndex {
     all: Vec<LiveFile>,
@@ -41,16 +41,16 @@ pub(super) struct DeleteIndex {
     equalities: HashMap<Vec<u8>, Vec<usize>>,
     /// Deletes that apply to all data files.
     everywhere: Vec<usize>,
-    /// Bytes that all of it takes in memory, about.
+    /// Approximate bytes in memory.
     weight: usize,
 }
 
 impl DeleteIndex {
-    /// Takes a delete file.
+    /// Adds a delete file.
     ///
     /// # Errors
-    /// `Validation` when there are more than [`DELETES_MAX`], when they take too much memory, or
-    /// when there are two vectors of one data file.
+    /// `Validation` if there are more than [`DELETES_MAX`], if they take too much memory, or if a
+    /// data file has two vectors.
     pub(super) fn add(&mut self, live: LiveFile, specs: &PruneSpecs) -> Result<()> {
         self.add_within(live, specs, DELETES_WEIGHT_MAX)
     }
@@ -100,20 +100,20 @@ impl DeleteIndex {
         Ok(())
     }
 
-    /// A delete file by its place.
+    /// Returns a delete file by its index.
     pub(super) fn get(&self, place: usize) -> Option<&LiveFile> {
         self.all.get(place)
     }
 
-    /// Bytes that it takes in memory, about.
+    /// Returns the approximate bytes in memory.
     pub(super) fn weight(&self) -> usize {
         self.weight
     }
 
-    /// The places of the delete files that a data file is read with, in order.
+    /// Returns the indices of the delete files that apply to a data file, in order.
     ///
     /// # Errors
-    /// `Validation` when there are more than [`DELETES_OF_FILE_MAX`].
+    /// `Validation` if there are more than [`DELETES_OF_FILE_MAX`].
     pub(super) fn of(
         &self,
         data: &LiveFile,
@@ -129,7 +129,7 @@ impl DeleteIndex {
         };
         let mut found = BTreeSet::new();
         if let Some(vector) = self.vectors.get(&data.file.path).filter(|it| is_not_after(it)) {
-            // It has what all position delete files before it have.
+            // A vector includes all earlier position delete files.
             found.insert(*vector);
         } else {
             let by_path = self.by_path.get(&data.file.path).into_iter().flatten();
@@ -164,7 +164,7 @@ fn no_spec(id: i32) -> CatalogError {
     CatalogError::new(ErrorReason::Validation, format!("the table has no partition spec {id}"))
 }
 
-/// The one data file that a delete file is about, when it is about one.
+/// Returns the only data file that a delete file applies to, if there is just one.
 fn one_path(file: &ContentFile) -> Option<Arc<str>> {
     if let Some(path) = &file.referenced {
         return Some(Arc::clone(path));
@@ -177,7 +177,7 @@ fn one_path(file: &ContentFile) -> Option<Arc<str>> {
     std::str::from_utf8(lower).ok().map(Into::into)
 }
 
-/// Returns whether the paths in a position delete file may have this one among them.
+/// Returns whether a position delete file may contain this path.
 fn may_name(file: &ContentFile, path: &str) -> bool {
     let path = path.as_bytes();
     of_column(&file.lower, PATH_COLUMN).is_none_or(|lower| **lower <= *path)
@@ -188,7 +188,7 @@ fn may_name(file: &ContentFile, path: &str) -> bool {
 fn may_equal(deletes: &ContentFile, data: &ContentFile, columns: &SchemaColumns) -> bool {
     deletes.equality_ids.iter().all(|id| {
         let Some(column) = columns.get(*id) else { return true };
-        // Nobody says what is equal among numbers that are none, and zeros.
+        // The format does not define equality of NaNs and of signed zeros.
         if matches!(column.kind, ColumnType::Float | ColumnType::Double) {
             return true;
         }
@@ -203,7 +203,7 @@ fn may_equal(deletes: &ContentFile, data: &ContentFile, columns: &SchemaColumns)
             (Some(lower), Some(upper)) => lower.order(&upper) == Some(std::cmp::Ordering::Greater),
             _ => false,
         };
-        // UUIDs may have been compared in another way by who wrote their bounds.
+        // The writer of the bounds may have compared UUIDs differently.
         column.kind == ColumnType::Uuid
             || !is_above(bound(&deletes.lower), bound(&data.upper))
                 && !is_above(bound(&data.lower), bound(&deletes.upper))

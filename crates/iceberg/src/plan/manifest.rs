@@ -1,7 +1,8 @@
-//! Manifest lists and manifests of all versions of the format, as rows of what a scan needs.
+//! Manifest lists and manifests of all versions of the format, reduced to the fields that a scan
+//! needs.
 //!
-//! What a manifest leaves to be inherited is inherited where it is asked for ([`LiveFile`]): a
-//! manifest itself never changes, so that it is kept by its location.
+//! Inherited fields are resolved on use ([`LiveFile`]): a manifest itself never changes, so that it
+//! can be cached by its location.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#manifests>
@@ -12,19 +13,19 @@ use std::sync::Arc;
 use super::avro::{AvroContainer, AvroDatum, AvroError};
 use super::value::PlanValue;
 
-/// Manifests of a snapshot at the most.
+/// Most manifests of a snapshot.
 pub(super) const MANIFESTS_MAX: usize = 100_000;
 
-/// Files of a manifest at the most.
+/// Most files of a manifest.
 pub(super) const ENTRIES_MAX: usize = 1_000_000;
 
-/// Bytes that a manifest list may take in memory, about.
+/// Approximate maximum of bytes in memory of a manifest list.
 const LIST_WEIGHT_MAX: usize = 128 << 20;
 
-/// Bytes that a manifest may take in memory, about.
+/// Approximate maximum of bytes in memory of a manifest.
 const MANIFEST_WEIGHT_MAX: usize = 256 << 20;
 
-/// Bytes that a value of variable length takes in memory beside its own.
+/// Bytes in memory of a value of variable length, beside its content.
 const BOX_BYTES: usize = 16;
 
 type Read<T> = Result<T, AvroError>;
@@ -40,26 +41,26 @@ pub(super) struct PartitionSummary {
     pub(super) upper: Option<Box<[u8]>>,
 }
 
-/// A manifest, as a manifest list has it.
+/// A manifest, as described in a manifest list.
 #[derive(Clone, Debug)]
 pub struct ManifestRef {
     /// Location of its file.
     pub path: Arc<str>,
-    /// Bytes of its file, where the list says so.
+    /// Bytes of its file, if the list has them.
     pub(super) length: Option<u64>,
-    /// None in a snapshot of version 1 without a manifest list: the manifest says it.
+    /// `None` in a snapshot of version 1 without a manifest list: the manifest contains it.
     pub(super) spec_id: Option<i32>,
     pub(super) has_deletes: bool,
     pub(super) sequence_number: i64,
     pub(super) snapshot_id: Option<i64>,
-    /// Files that were added or were there before, where the list says how many.
+    /// Number of added and existing files, if the list has it.
     pub(super) live: Option<u64>,
     pub(super) partitions: Option<Vec<PartitionSummary>>,
     pub(super) first_row_id: Option<i64>,
 }
 
 impl ManifestRef {
-    /// A manifest of which nothing but its location is known.
+    /// Creates the reference of a manifest of which only the location is known.
     pub fn bare(path: &str) -> ManifestRef {
         ManifestRef {
             path: path.into(),
@@ -74,7 +75,7 @@ impl ManifestRef {
         }
     }
 
-    /// Bytes that it takes in memory, about.
+    /// Returns the approximate bytes in memory.
     pub(super) fn weight(&self) -> usize {
         let length = |it: &Option<Box<[u8]>>| it.as_ref().map_or(0, |it| BOX_BYTES + it.len());
         let summary = |it: &PartitionSummary| {
@@ -101,12 +102,12 @@ pub(super) enum FileContent {
     EqualityDeletes,
 }
 
-/// Numbers by the ids of columns, in their order.
+/// Numbers by column id, sorted by id.
 pub(super) type Counts = Box<[(i32, i64)]>;
-/// Bounds by the ids of columns, in their order.
+/// Bounds by column id, sorted by id.
 pub(super) type Bounds = Box<[(i32, Box<[u8]>)]>;
 
-/// Returns what is known of a file with this id of a column.
+/// Returns the entry of a column id.
 pub(super) fn of_column<T>(all: &[(i32, T)], id: i32) -> Option<&T> {
     let place = all.binary_search_by_key(&id, |(known, _)| *known).ok()?;
     all.get(place).map(|(_, value)| value)
@@ -118,7 +119,7 @@ pub(super) struct ContentFile {
     pub(super) content: FileContent,
     pub(super) path: Arc<str>,
     pub(super) format: Box<str>,
-    /// By the ids of the partition's fields.
+    /// Values by the ids of partition fields.
     pub(super) partition: Vec<(i32, Option<PlanValue>)>,
     pub(super) records: i64,
     pub(super) bytes: i64,
@@ -144,22 +145,22 @@ pub(super) struct ManifestEntry {
     pub(super) status: ManifestEntryStatus,
     snapshot_id: Option<i64>,
     sequence_number: Option<i64>,
-    /// Rows of the files before it that inherit the ids of their rows, when it does so itself.
+    /// Rows of the earlier files that inherit row ids, if this file inherits its row ids as well.
     rows_before: Option<i64>,
     pub(super) file: Arc<ContentFile>,
 }
 
-/// A manifest that has been read.
+/// A parsed manifest.
 #[derive(Debug)]
 pub struct DataManifest {
-    /// Specification id of its header.
+    /// Specification id in its header.
     pub(super) spec_id: Option<i32>,
     pub(super) entries: Vec<ManifestEntry>,
-    /// Bytes that it takes in memory, about.
+    /// Approximate bytes in memory.
     pub weight: usize,
 }
 
-/// A file as its manifest's place in the snapshot makes it.
+/// A file with the fields that it inherits from its manifest's entry in the snapshot.
 #[derive(Clone, Debug)]
 pub(super) struct LiveFile {
     pub(super) file: Arc<ContentFile>,
@@ -169,11 +170,11 @@ pub(super) struct LiveFile {
 }
 
 impl DataManifest {
-    /// Returns what an entry is in this place; none when the manifest does not say by which
-    /// specification its files are partitioned.
+    /// Resolves an entry of this manifest; `None` if the manifest does not state the partition
+    /// specification of its files.
     pub(super) fn live(&self, entry: &ManifestEntry, of: &ManifestRef) -> Option<LiveFile> {
         let file = Arc::clone(&entry.file);
-        // Files of version 1 have none and are older than all others.
+        // Files of version 1 have no sequence number and count as older than all others.
         let inherited =
             if entry.status == ManifestEntryStatus::Added { of.sequence_number } else { 0 };
         let sequence_number = entry.sequence_number.unwrap_or(inherited);
@@ -185,16 +186,16 @@ impl DataManifest {
 }
 
 impl ManifestEntry {
-    /// The snapshot that added or removed the file.
+    /// Returns the snapshot that added or removed the file.
     pub(super) fn snapshot_id(&self, of: &ManifestRef) -> Option<i64> {
         self.snapshot_id.or(of.snapshot_id)
     }
 }
 
-/// Reads a manifest list.
+/// Parses a manifest list.
 ///
 /// # Errors
-/// When it is none, or goes beyond a limit.
+/// If it is malformed, or exceeds a limit.
 pub fn read_list(bytes: &[u8]) -> Read<Vec<ManifestRef>> {
     list_within(bytes, LIST_WEIGHT_MAX)
 }
@@ -244,10 +245,10 @@ fn summaries(all: &AvroDatum<'_>) -> Read<Vec<PartitionSummary>> {
     Ok(all.iter().map(summary).collect())
 }
 
-/// Reads a manifest.
+/// Parses a manifest.
 ///
 /// # Errors
-/// When it is none, or goes beyond a limit.
+/// If it is malformed, or exceeds a limit.
 pub fn read(bytes: &[u8]) -> Read<DataManifest> {
     read_within(bytes, MANIFEST_WEIGHT_MAX)
 }
@@ -337,14 +338,14 @@ fn bytes<'a>(it: &AvroDatum<'a>) -> Option<&'a [u8]> {
     if let AvroDatum::Bytes(bytes) = it { Some(bytes) } else { None }
 }
 
-/// A list of numbers; one that is not there is empty.
+/// Returns a list of numbers; a missing one is empty.
 fn numbers(row: &AvroDatum<'_>, id: i32) -> Read<Vec<i64>> {
     let Some(all) = row.field(id) else { return Ok(Vec::new()) };
     let AvroDatum::List(all) = all else { return Err(AvroError("numbers are not a list")) };
     all.iter().map(|it| it.as_i64().ok_or(AvroError("a number is malformed"))).collect()
 }
 
-/// The pairs of a map by ids of columns, which Avro has no maps for.
+/// Returns the pairs of a map by column ids; Avro has no maps with such keys.
 fn pairs<'a, T>(
     row: &'a AvroDatum<'a>,
     id: i32,
@@ -359,7 +360,7 @@ fn pairs<'a, T>(
         let [(_, AvroDatum::Int(key)), (_, found)] = pair.as_slice() else { return Err(NO_PAIR) };
         pairs.push((*key, value(found).ok_or(NO_PAIR)?));
     }
-    // Writers go through hash maps.
+    // Writers iterate over hash maps.
     pairs.sort_by_key(|(key, _)| *key);
     Ok(pairs.into())
 }
@@ -397,7 +398,7 @@ fn partition(row: &AvroDatum<'_>) -> Read<Vec<(i32, Option<PlanValue>)>> {
 }
 
 impl ContentFile {
-    /// Bytes that it takes in memory, about.
+    /// Returns the approximate bytes in memory.
     pub(super) fn weight(&self) -> usize {
         let counts = [&self.column_sizes, &self.value_counts, &self.null_counts, &self.nan_counts];
         let counts: usize = counts.iter().map(|it| size_of::<(i32, i64)>() * it.len()).sum();

@@ -11,7 +11,7 @@ use super::expression::FilterExpression;
 use crate::error::{Result, bad};
 use crate::json::RawJson;
 
-/// Names of columns in a request at the most.
+/// Most column names in a request.
 const NAMES_MAX: usize = 10_000;
 
 /// Request to plan a scan.
@@ -21,35 +21,35 @@ pub struct ScanRequest {
     pub snapshot_id: Option<i64>,
     /// Filter of rows.
     pub filter: FilterExpression,
-    /// Number of rows that are enough.
+    /// Number of rows that are sufficient.
     pub min_rows: Option<i64>,
-    /// True if names of columns differ by case.
+    /// True if column names are case-sensitive.
     pub is_case_sensitive: bool,
-    /// True if the columns are those of when the snapshot was made.
+    /// True if the columns are those of the snapshot's schema.
     pub use_snapshot_schema: bool,
-    /// The snapshot after which files were added.
+    /// Snapshot after which the requested files were added.
     pub start: Option<i64>,
-    /// The last snapshot whose files are asked for.
+    /// Last snapshot whose files are requested.
     pub end: Option<i64>,
-    /// Columns whose statistics are asked for.
+    /// Columns whose statistics are requested.
     pub stats: Vec<String>,
-    /// Restriction of what may be read.
+    /// Read restriction.
     pub restriction: ReadRestriction,
 }
 
-/// Restriction of what may be read of a table.
+/// Restriction of the readable part of a table.
 #[derive(Clone, Debug)]
 pub struct ReadRestriction {
-    /// The rows.
+    /// Filter of readable rows.
     pub filter: FilterExpression,
-    /// Columns whose values are shown in another way: nothing is left out by what they really are.
+    /// Masked columns: their real values must not be used for pruning.
     pub hidden: BTreeSet<i32>,
-    /// True if who asks is trusted to look away from what he may not read.
+    /// True if the reader is trusted to ignore data that it may not read.
     pub is_trusted: bool,
 }
 
 impl Default for ReadRestriction {
-    /// All of it.
+    /// No restriction.
     fn default() -> ReadRestriction {
         let (filter, hidden) = (FilterExpression::everything(), BTreeSet::new());
         ReadRestriction { filter, hidden, is_trusted: true }
@@ -70,10 +70,10 @@ struct PlanRequestBody {
 }
 
 impl ScanRequest {
-    /// Reads a request.
+    /// Parses a request.
     ///
     /// # Errors
-    /// `BadRequest` when it is none, or contradicts itself.
+    /// `BadRequest` if it is malformed, or contradicts itself.
     pub fn parse(body: &RawJson) -> Result<ScanRequest> {
         let read: PlanRequestBody = body.decode()?;
         let filter = match body.present("filter") {
@@ -97,9 +97,8 @@ impl ScanRequest {
                 false => Ok(all),
             }
         };
-        // Which columns are read changes nothing about the files. As in the reference
-        // implementation, names that the schema does not have are no error: engines ask for
-        // columns that every table has, such as `_file`.
+        // The selected columns do not affect the files. As in the reference implementation, unknown
+        // names are no error: engines request columns that every table has, such as `_file`.
         names("select", read.select)?;
         Ok(ScanRequest {
             snapshot_id: read.snapshot_id,
@@ -114,8 +113,8 @@ impl ScanRequest {
         })
     }
 
-    /// Restricts it to a part of the table. Who is not trusted to look away from the rest gets no
-    /// statistics: they are of all rows of a file.
+    /// Restricts the request to a part of the table. A reader that is not trusted receives no
+    /// statistics: they cover all rows of a file.
     #[must_use]
     pub fn restricted(mut self, restriction: ReadRestriction) -> ScanRequest {
         if !restriction.is_trusted {

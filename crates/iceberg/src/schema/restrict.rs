@@ -1,6 +1,6 @@
-//! Restrictions on reading a table: filters of rows and masks of columns, against a schema.
+//! Read restrictions of a table: row filters and column masks, bound to a schema.
 //!
-//! Columns are bound by their ids, so that a column that gets another name stays restricted.
+//! Columns are bound by their ids, so that a renamed column stays restricted.
 
 use serde_json::{Map, Value, json};
 
@@ -10,33 +10,33 @@ use crate::error::bad;
 use crate::json::RawJson;
 use crate::{CatalogError, Result};
 
-/// Predicates of a filter at the most.
+/// Most predicates of a filter.
 pub const FILTER_PREDICATES_MAX: usize = 1000;
 
-/// Mask of a column for a reader who may not see its values.
+/// Mask of a column for a reader that may not see its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MaskAction {
-    /// A time's year.
+    /// The year of a time.
     TruncateToYear,
-    /// A time's month.
+    /// The month of a time.
     TruncateToMonth,
     /// The first four characters.
     ShowFirst4,
     /// The last four characters.
     ShowLast4,
-    /// Letters and digits by others.
+    /// Replaces letters and digits.
     MaskAlphanum,
     /// A hash that is the same everywhere.
     Sha256Global,
-    /// A hash that is another one in each query.
+    /// A hash that differs between queries.
     Sha256QueryLocal,
-    /// A value that says nothing.
+    /// A constant value.
     MaskToFixedValue,
-    /// Nulls.
+    /// Null.
     ReplaceWithNull,
 }
 
-/// Every action, by its name; the later ones show less.
+/// All actions with their names, from the least to the most strict.
 const ACTIONS: [(MaskAction, &str); 9] = [
     (MaskAction::TruncateToMonth, "truncate-to-month"),
     (MaskAction::TruncateToYear, "truncate-to-year"),
@@ -62,7 +62,7 @@ impl MaskAction {
         ACTIONS.iter().find(|(action, _)| *action == self).map_or("", |(_, name)| name)
     }
 
-    /// The one of two that shows less.
+    /// Returns the stricter of two actions.
     #[must_use]
     pub fn stricter(self, other: MaskAction) -> MaskAction {
         let place = |wanted| ACTIONS.iter().position(|(action, _)| *action == wanted);
@@ -95,10 +95,10 @@ impl RestrictableColumns {
         Ok(RestrictableColumns(SchemaColumns::read(schema)?))
     }
 
-    /// The id of a column whose values are shown in another way.
+    /// Returns the id of a column to mask.
     ///
     /// # Errors
-    /// `BadRequest` when there is no such column, or the action is not for its type.
+    /// `BadRequest` if the column does not exist, or the action does not apply to its type.
     pub fn project(&self, reference: &Value, action: MaskAction) -> Result<i32> {
         let column = self.column(reference)?;
         let is_repeated = |it: &SchemaColumn| matches!(it.kind, ColumnType::List | ColumnType::Map);
@@ -121,11 +121,11 @@ impl RestrictableColumns {
         Ok(column.id)
     }
 
-    /// A filter with its columns by id, in the newer form of the interface, or why it is none.
+    /// Returns a filter with its columns by id, in the newer form of the interface.
     ///
     /// # Errors
-    /// `BadRequest` when it is no predicate, names a column that there is not, or compares one with
-    /// what it cannot have.
+    /// `BadRequest` if it is no predicate, names a column that does not exist, or compares one with
+    /// a value of another type.
     pub fn bind(&self, filter: &Value) -> Result<Value> {
         let mut left = FILTER_PREDICATES_MAX;
         self.predicate(filter, &mut left)
@@ -189,7 +189,7 @@ impl RestrictableColumns {
         }
     }
 
-    /// Returns what a predicate is about: one column.
+    /// Returns the column of a predicate.
     fn operand(&self, all: &Map<String, Value>, name: &str) -> Result<&SchemaColumn> {
         let found = all.get(name).or_else(|| all.get("term"));
         let column = self.column(found.ok_or_else(|| wrong(&format!("there is no `{name}`")))?)?;
@@ -203,7 +203,7 @@ impl RestrictableColumns {
         }
     }
 
-    /// A column by its name, its id, or a reference with either.
+    /// Resolves a column by its name, its id, or a reference with either.
     fn column(&self, reference: &Value) -> Result<&SchemaColumn> {
         let named = match reference {
             Value::Object(all) => all.get("id").or_else(|| all.get("name")),
@@ -235,7 +235,7 @@ fn reference(column: &SchemaColumn) -> Value {
     json!({"type": "reference", "id": column.id})
 }
 
-/// A value that a column can have, as it is written in filters.
+/// Checks a literal for a column, in the form of filters.
 fn literal(column: &SchemaColumn, value: &Value) -> Result<Value> {
     let value = match value {
         Value::Object(all) if all.get("type").and_then(Value::as_str) == Some("literal") => {
@@ -248,7 +248,7 @@ fn literal(column: &SchemaColumn, value: &Value) -> Result<Value> {
         ColumnType::Int => value.as_i64().is_some_and(|it| i32::try_from(it).is_ok()),
         ColumnType::Long => value.is_i64(),
         ColumnType::Float | ColumnType::Double => value.is_number(),
-        // Everything else is written as a text, whose form clients know.
+        // All other types are written as text, in a form that clients know.
         _ => value.is_string(),
     };
     if fits {
