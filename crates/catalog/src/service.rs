@@ -1,12 +1,11 @@
-//! The operations of the catalog, without HTTP: who may, what follows, in which order.
+//! The operations of the catalog, without HTTP: rights, effects and their order.
 //!
-//! A change is prepared from the document as it is, written to a file of its own, and made by
-//! moving the pointer to that file in the store, in one transaction with the log. Only then is it
-//! put in the cache and answered. So whatever ends the process, and wherever: an acknowledged
-//! change is there and its file as well; one that was not acknowledged left at most a file that
-//! nothing points to.
+//! A change is prepared from the present document, written to a new file, and made by moving the
+//! pointer to that file in the store, in one transaction with the log. Only then is it put into the
+//! cache and acknowledged. So after a crash at any point, an acknowledged change exists together
+//! with its file; an unacknowledged one has left at most an unreferenced file.
 //!
-//! Changes run in tasks of their own: a client that leaves does not stop one halfway.
+//! Changes run in separate tasks: a client that disconnects does not stop one halfway.
 //!
 //! # Owners
 //! [`Catalog`] composes owners, each of which hides its state, and hands them out

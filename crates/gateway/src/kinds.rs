@@ -1,7 +1,7 @@
 //! The kinds of grants, in one file per kind.
 //!
 //! A kind is a type that implements [`GrantKind`], and one line in each of the two tables here:
-//! [`kind_of`], and [`OFFER_FORMS`] for how `[[gateway.offers]]` names it.
+//! [`kind_of`], and [`OFFER_FORMS`] for its names in `[[gateway.offers]]`.
 
 mod catalog;
 mod database;
@@ -24,7 +24,7 @@ use crate::shared::{GatewayShared, TenantShare};
 
 /// A requested grant, in the form of its kind.
 pub(crate) trait GrantKind {
-    /// Checks that the tenant of a token may give it.
+    /// Checks that the tenant of a token may give the grant.
     ///
     /// # Errors
     /// The part of the grant that is not offered.
@@ -36,13 +36,13 @@ pub(crate) trait GrantKind {
     /// Checks the grant, and completes it with the server's limits.
     ///
     /// # Errors
-    /// The field of the grant that is wrong.
+    /// The invalid field of the grant.
     fn resolve(&self, shared: &GatewayShared) -> Result<Box<dyn ResolvedGrant>, FieldError>;
 }
 
 /// A grant that was checked, with all its limits.
 pub(crate) trait ResolvedGrant: Send {
-    /// Environment variables by which clients inside find the service at this port.
+    /// Environment variables by which clients in the sandbox find the service at this port.
     fn variables(&self, port: u16) -> GrantVariables;
 
     /// Value of `DATABASE_URL` if this is the only database; `None` for other targets.
@@ -50,10 +50,10 @@ pub(crate) trait ResolvedGrant: Send {
         None
     }
 
-    /// Opens the way to the service behind the grant.
+    /// Opens access to the service behind the grant.
     ///
     /// # Errors
-    /// When that has become impossible since the grant was checked.
+    /// If the grant has become impossible since it was checked.
     fn open(self: Box<Self>, context: OpenContext<'_>) -> Result<GrantListener, String>;
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct OpenContext<'a> {
     pub(crate) shared: &'a GatewayShared,
     pub(crate) tenant: &'a TenantShare,
     pub(crate) holder: GrantHolder,
-    /// Port inside.
+    /// Port in the sandbox.
     pub(crate) port: u16,
     /// Sink of the grant's audit records.
     pub(crate) audit: Arc<dyn AuditSink>,
@@ -74,13 +74,13 @@ pub(crate) struct OpenContext<'a> {
 /// Server of the connections that a sandbox opens to a grant.
 #[derive(Clone)]
 pub(crate) enum GrantListener {
-    /// A relay of its own, which takes sockets.
+    /// A relay, which takes sockets.
     Database(Arc<dyn DatabaseDoor>),
     /// HTTP, served on the runtime.
     Stream(Arc<dyn StreamDoor>),
 }
 
-/// Address of all services inside.
+/// Address of all services in the sandbox.
 const LOOPBACK: &str = "127.0.0.1";
 
 /// Returns the kind of a grant.
@@ -94,7 +94,7 @@ pub(crate) fn kind_of(grant: &Grant) -> Box<dyn GrantKind + '_> {
     }
 }
 
-/// Form of the offers of one kind: what stands behind `kind:`, none without a colon.
+/// Checks the offers of one kind: the text after `kind:`, `None` without a colon.
 type OfferForm = fn(Option<&str>) -> bool;
 
 const OFFER_FORMS: [(&str, OfferForm); 5] = [
@@ -116,13 +116,13 @@ pub(crate) fn kind_and_name(label: &str) -> (&str, Option<&str>) {
     label.split_once(':').map_or((label, None), |(kind, it)| (kind, Some(it)))
 }
 
-/// Returns whether this is a name, with or without the mark of an offer that may write.
+/// Returns whether this is a name, with or without the mark for writing.
 fn is_named_offer(name: Option<&str>) -> bool {
     let name = name.map(|it| it.strip_suffix(crate::offers::READ_WRITE).unwrap_or(it));
     name.is_some_and(|name| !name.is_empty() && !name.contains(':'))
 }
 
-/// Returns whether a grant's own limit is above the server's; 0 is for no limit.
+/// Returns whether a grant's own limit is above the server's; 0 means no limit.
 fn is_above<T: PartialOrd + Default>(own: Option<T>, server: T) -> bool {
     let none = T::default();
     own.is_some_and(|own| server != none && (own == none || own > server))
@@ -138,7 +138,7 @@ fn no_backend(what: &str) -> FieldError {
     FieldError::new("kind", format!("this server has no {what}"))
 }
 
-/// Error of opening a grant whose backend is gone.
+/// Error for a grant whose backend no longer exists.
 fn backend_gone() -> String {
     "no backend is configured for this grant".to_owned()
 }

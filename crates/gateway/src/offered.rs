@@ -1,9 +1,9 @@
-//! What a token may give as grants, listed for forms and people; and whether grants would be given,
-//! with nothing made.
+//! Lists the grants that a token may give, for forms and users, and checks grants without creating
+//! anything.
 //!
-//! Both come of the same checks as grants themselves ([`crate::offers`], [`crate::kinds`]), so that
-//! what is listed can be given. What is not offered to the token's tenant is not looked up: an
-//! answer never tells whether a database or warehouse of others exists.
+//! Both use the same checks as grants themselves ([`crate::offers`], [`crate::kinds`]), so that
+//! every listed grant can be given. Grants that are not offered to the token's tenant are not
+//! looked up: a response never reveals whether a database or warehouse of another tenant exists.
 
 use api::{
     CatalogGrant, CheckedGrant, DatabaseGrant, DatabaseGrantLimits, Grant, GrantAccess,
@@ -21,11 +21,11 @@ use crate::offers::{self, READ_WRITE, TenantOffers};
 use crate::resolve::{self, GRANTS_MAX};
 use crate::shared::GatewayShared;
 
-/// Offers of one answer.
+/// Most offers in one response.
 const OFFERS_MAX: usize = 1000;
-/// Roles of one database in an answer.
+/// Most roles of one database in a response.
 const ROLES_MAX: usize = 32;
-/// Lowest port that a sandbox lets the server listen on.
+/// Lowest port that the server can listen on in a sandbox.
 const PORT_MIN: u16 = 1024;
 
 /// Lists the grants that a token may create.
@@ -46,7 +46,7 @@ pub(crate) fn list(shared: &GatewayShared, who: &TokenPrincipal) -> GrantOfferLi
     }
 }
 
-/// The server's limits.
+/// Returns the server's limits.
 fn limits(shared: &GatewayShared) -> GrantOfferLimits {
     let config = shared.config.now();
     let http = config.http.complete(&HttpGrantLimits::default());
@@ -66,7 +66,7 @@ fn limits(shared: &GatewayShared) -> GrantOfferLimits {
 /// All targets, for tokens that may create any grant.
 fn everything(shared: &GatewayShared) -> Vec<OfferedGrant> {
     let mut all = Vec::new();
-    // One more than is listed, so that it is seen that there are more.
+    // One more than the maximum, to detect that there are more.
     let most = OFFERS_MAX + 1;
     for known in shared.databases.iter().flat_map(|it| it.known(most, ROLES_MAX)) {
         all.push(database(shared, known.engine, &known.tenant, true, known.roles));
@@ -101,7 +101,7 @@ fn of_tenant(shared: &GatewayShared, tenant: &str) -> Vec<OfferedGrant> {
     all
 }
 
-/// Place of an offer in the list.
+/// Sort key of an offer in the list.
 fn order(offered: &OfferedGrant) -> (u8, String) {
     match offered {
         OfferedGrant::Postgres(it) => (0, it.tenant.clone()),
@@ -112,7 +112,7 @@ fn order(offered: &OfferedGrant) -> (u8, String) {
     }
 }
 
-/// The grants of one entry of the configuration.
+/// Returns the grants of one entry of the configuration.
 fn of_offer(shared: &GatewayShared, offer: &GrantOffer) -> Vec<OfferedGrant> {
     let (mut all, mut hosts) = (Vec::new(), Vec::new());
     for label in &offer.grants {
@@ -122,7 +122,7 @@ fn of_offer(shared: &GatewayShared, offer: &GrantOffer) -> Vec<OfferedGrant> {
             Some(plain) => (plain, true),
             None => (name, false),
         };
-        // The same name without the mark says no more.
+        // Redundant beside the entry with the mark for writing.
         let is_repeated = !writes && offer.grants.contains(&format!("{label}{READ_WRITE}"));
         let roles = || offer.roles.clone();
         match kind {
@@ -133,7 +133,7 @@ fn of_offer(shared: &GatewayShared, offer: &GrantOffer) -> Vec<OfferedGrant> {
             "mysql" => all.push(database(shared, TenantEngine::Mysql, plain, writes, roles())),
             "catalog" => all.push(warehouse(shared, plain, writes)),
             "http" => hosts.push(name.to_owned()),
-            // The only one left: others were refused when the server started.
+            // The only remaining kind: others were rejected when the server started.
             _ => all.push(model(shared)),
         }
     }
@@ -157,7 +157,7 @@ fn access(writes: bool) -> Vec<GrantAccess> {
     }
 }
 
-/// A database, with those of the roles that it has.
+/// Returns a database, with those of the offered roles that it has.
 fn database(
     shared: &GatewayShared,
     engine: TenantEngine,
@@ -212,15 +212,15 @@ fn model(shared: &GatewayShared) -> OfferedGrant {
     })
 }
 
-/// Reason why a grant cannot be created at present by any token.
+/// Returns the reason why no token can create a grant at present.
 fn problem(shared: &GatewayShared, grant: &Grant) -> Option<String> {
     kinds::kind_of(grant).resolve(shared).err().map(|error| error.message)
 }
 
-/// Checks for each grant whether a sandbox of the token would get it.
+/// Checks for each grant whether a sandbox of the token's holder would receive it.
 ///
 /// # Errors
-/// 400 for more than a sandbox can have.
+/// 400 for more grants than a sandbox can have.
 pub(crate) fn check(
     shared: &GatewayShared,
     who: &TokenPrincipal,
@@ -250,7 +250,7 @@ pub(crate) fn check(
     Ok(GrantCheckReport { given, grants: checked, environment })
 }
 
-/// Checks one, in the order in which a request for a sandbox is checked.
+/// Checks one grant, in the order of the checks of a request for a sandbox.
 fn check_one(
     shared: &GatewayShared,
     who: &TokenPrincipal,

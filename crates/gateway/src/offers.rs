@@ -92,7 +92,7 @@ pub(crate) fn is_unrestricted(who: &TokenPrincipal) -> bool {
 pub(crate) struct GrantNotOffered {
     /// Path below the grant, with its leading period; empty for the grant itself.
     pub(crate) field: String,
-    /// The offer that would be needed, in backquotes.
+    /// The missing offer, in backquotes.
     pub(crate) what: String,
 }
 
@@ -118,7 +118,7 @@ impl<'a> TenantOffers<'a> {
     /// Checks that a label is offered for this access.
     ///
     /// # Errors
-    /// When no offer has it.
+    /// If no offer has it.
     pub(crate) fn check_label(
         &self,
         label: &str,
@@ -133,7 +133,7 @@ impl<'a> TenantOffers<'a> {
     /// Checks that `kind:name` is offered for this access, and its role by the same offer.
     ///
     /// # Errors
-    /// When no offer has all of it.
+    /// If no single offer has all of it.
     pub(crate) fn check_named(
         &self,
         kind: &str,
@@ -152,7 +152,7 @@ impl<'a> TenantOffers<'a> {
     }
 }
 
-/// A label as it would be offered.
+/// Returns the label of the offer that would be needed.
 fn wanted(label: &str, access: GrantAccess) -> String {
     let mark = if access == GrantAccess::ReadWrite { READ_WRITE } else { "" };
     format!("{label}{mark}")
@@ -204,7 +204,7 @@ mod tests {
         format!(r#"{{"kind": "http", "rules": [{{"effect": "deny", "hosts": ["x"]}}, {rule}]}}"#)
     }
 
-    /// Tenant, grant or rule of `http`, and the field that is refused.
+    /// Tenant, grant or rule of `http`, and the field that is rejected.
     const CASES: &str = r#"
         a | {"kind": "postgres", "tenant": "shop"} |
         a | {"kind": "mysql", "tenant": "shop"} | grants[0]

@@ -1,11 +1,11 @@
-//! Spans of what sandboxes do through grants, by the semantic conventions of OpenTelemetry.
+//! Spans of grant uses by sandboxes, by the semantic conventions of OpenTelemetry.
 //!
-//! They are parts of the trace of what works with the sandbox at that time; without one there are
-//! none. What a sandbox says of traces is not trusted: a context in its request that belongs to the
-//! same trace is the parent of the span, and one that belongs to another is linked.
+//! They belong to the trace of the operation that uses the sandbox at that time; without one there
+//! are no spans. Trace contexts from a sandbox are not trusted: a context in its request that
+//! belongs to the same trace becomes the parent of the span, any other one is linked.
 //!
-//! Whatever else a program sends stays out, but for the host that it asks for: neither texts of
-//! statements, unless the configuration wants them, nor paths, nor sentences of errors.
+//! Other data from a program is left out, except the requested host: no texts of statements, unless
+//! the configuration includes them, no paths, and no error messages.
 //!
 //! # References
 //! - <https://opentelemetry.io/docs/specs/semconv/database/database-spans/>
@@ -19,10 +19,10 @@ use crate::audit::source::AuditSource;
 use crate::doors::GatewayEvent;
 use crate::kinds::kind_and_name;
 
-/// Methods that names of spans have.
+/// Methods that are used in span names.
 const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT"];
 
-/// Records a span of a grant use that is a part of a trace.
+/// Records a span for a grant use that is part of a trace.
 pub(crate) fn record(tracer: &Tracer, source: &AuditSource, event: &GatewayEvent<'_>) {
     let name = match event.event {
         AuditEvent::Connect => "connect",
@@ -85,7 +85,7 @@ fn describe_database(
     if let Some(rows) = event.rows {
         span.set("db.response.returned_rows", rows);
     }
-    // An error is a code, which a sentence may follow, or a sentence of ours.
+    // An error is a code, optionally followed by a message, or a message of the gateway.
     let code = event.error.and_then(|error| error.split([':', ' ']).next());
     let is_code =
         |code: &&str| code.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
@@ -164,7 +164,7 @@ mod tests {
         GatewayEvent { text, took: Duration::from_millis(5), ..GatewayEvent::new(kind, outcome) }
     }
 
-    /// Names, attributes and all else that is said of events of a grant.
+    /// Records the spans of events of a grant, and returns their names and attributes.
     async fn spans(has_statements: bool, events: &[(&str, GatewayEvent<'_>)]) -> Vec<Value> {
         let collector = Receiver::start(|_| "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}");
         let exporter = ExporterSettings {
@@ -186,7 +186,7 @@ mod tests {
             let source = AuditSource { holder, grant: (*grant).into() };
             record(&tracer, &source, event);
             let other = GrantHolder::new("ex_2", "team");
-            // Of a sandbox that is a part of no trace there is none.
+            // A sandbox without a trace has no spans.
             record(&tracer, &AuditSource { holder: other, ..source }, event);
         }
         drop(bound);

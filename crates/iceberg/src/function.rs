@@ -1,5 +1,5 @@
-//! A function's document: checked against the shape that the interface has for it, and kept as it
-//! came.
+//! A function's document: checked against the structure that the interface specifies, and stored in
+//! its original form.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,27 +14,27 @@ use crate::schema::ColumnType;
 /// Longest document, in bytes.
 pub const FUNCTION_BYTES_MAX: usize = 1 << 20;
 
-/// Definitions of a function at the most, versions of one, and representations of one.
+/// Most definitions of a function, versions of a definition, and representations of a version.
 pub const DEFINITIONS_MAX: usize = 1_000;
 
-/// Parameters of a definition at the most.
+/// Most parameters of a definition.
 pub const PARAMETERS_MAX: usize = 1_000;
 
-/// The one version of the format of such documents.
+/// The only version of the format of such documents.
 const FORMAT_VERSION: i64 = 1;
 
 /// A function's document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionDoc {
-    /// Names the function for as long as it lives.
+    /// UUID, which never changes.
     pub uuid: Uuid,
-    /// Location of its files, if it gives one.
+    /// Location of its files, if it has one.
     pub location: Option<String>,
-    /// All of it.
+    /// The whole document.
     pub document: Bytes,
 }
 
-/// The document as far as it is checked. What is not known here is kept all the same.
+/// The checked part of the document. Unknown members are kept as well.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct FunctionMetadata {
@@ -129,10 +129,10 @@ struct VersionRef {
 }
 
 impl FunctionDoc {
-    /// Reads a document. One without a UUID gets `uuid`.
+    /// Parses a document. One without a UUID receives `uuid`.
     ///
     /// # Errors
-    /// `BadRequest` when it is none; `IllegalArgument` when it contradicts itself; `TooLarge`.
+    /// `BadRequest` if it is malformed; `IllegalArgument` if it contradicts itself; `TooLarge`.
     pub fn parse(text: &RawJson, uuid: Uuid) -> Result<FunctionDoc> {
         if text.kind() != JsonKind::Object {
             return Err(CatalogError::new(ErrorReason::BadRequest, "`metadata` is an object"));
@@ -188,7 +188,7 @@ impl FunctionDefinition {
             }
             check_type(&parameter.kind).map_err(about)?;
         }
-        // Of types that are one word it is known how they are written.
+        // The textual form is known only for types of one word.
         let type_names = self.parameters.iter().map(|it| it.kind.as_str());
         if let Some(type_names) = type_names.collect::<Option<Vec<_>>>()
             && type_names.join(",") != *id
@@ -229,7 +229,7 @@ impl FunctionDefinition {
     }
 }
 
-/// Checks a type: a word as in a schema, or a list, map or struct of such.
+/// Checks a type: a word as in a schema, or a list, map or struct of such types.
 fn check_type(kind: &serde_json::Value) -> std::result::Result<(), String> {
     if let Some(word) = kind.as_str() {
         let is_word = !word.contains([' ', '"', '\'']);

@@ -1,8 +1,8 @@
-//! Iceberg's documents and what commits and scans do to them: the part of the catalog without
-//! clock, file, socket or name of a warehouse, so that its tests take seconds.
+//! Iceberg's documents and the effects of commits and scans on them: the part of the catalog
+//! without clock, file, socket or name of a warehouse, so that its tests take seconds.
 //!
-//! Nothing is rebuilt that a client wrote: a document is ids and the bytes of its parts, so that
-//! what nobody here knows comes back as it came.
+//! Parts written by clients are never rebuilt: a document is ids and the bytes of its parts, so
+//! that unknown content is preserved.
 //!
 //! # Files
 //!

@@ -1,27 +1,26 @@
-//! Memory that values take: what the allocator sets aside for them, which is more than what is
-//! asked for.
+//! Memory of values: the bytes that the allocator reserves, which are more than the requested ones.
 //!
 //! # References
 //! - <https://sourceware.org/glibc/wiki/MallocInternals>
 
 use bytes::Bytes;
 
-/// Bytes before each block, for the allocator itself.
+/// Bytes of the allocator's header of each block.
 const HEADER_BYTES: usize = 8;
-/// Blocks are multiples of this, header included.
+/// Block sizes are multiples of this, header included.
 const STEP_BYTES: usize = 16;
 /// Smallest block, header included.
 const BLOCK_BYTES_MIN: usize = 32;
-/// What several [`Bytes`] of one buffer share beside it: its address, its size and a counter.
+/// Bytes shared by several [`Bytes`] of one buffer: its address, its size and a counter.
 const SHARED_BYTES: usize = 24;
-/// Fraction of a buffer's content up to which room that is left over stays where it is.
+/// Fraction of a buffer's content up to which spare capacity is kept.
 const ROOM_PART: usize = 16;
-/// Longest buffer that is copied to be rid of that room. To cut it off instead leaves pieces behind
-/// that are too short for the next buffer.
+/// Longest buffer that is copied to remove spare capacity. Shrinking it in place would leave free
+/// blocks behind that are too short for the next buffer.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes that the allocator sets aside for a block of this size, as glibc does it; others differ
-/// little.
+/// Returns the bytes that the allocator reserves for a block of this size, as in glibc; others
+/// differ little.
 #[must_use]
 pub const fn of_block(bytes: usize) -> usize {
     if bytes == 0 {
@@ -31,25 +30,25 @@ pub const fn of_block(bytes: usize) -> usize {
     if whole < BLOCK_BYTES_MIN { BLOCK_BYTES_MIN } else { whole }
 }
 
-/// Bytes that the allocator sets aside for the items of a list, not counting what those own.
+/// Returns the bytes reserved for the items of a list, without memory that the items own.
 #[must_use]
 pub const fn of_items<T>(list: &Vec<T>) -> usize {
     of_block(list.capacity() * size_of::<T>())
 }
 
-/// Bytes that the allocator sets aside for a text.
+/// Returns the bytes reserved for a text.
 #[must_use]
 pub const fn of_text(text: &String) -> usize {
     of_block(text.capacity())
 }
 
-/// Bytes that the allocator sets aside for a buffer of this length that several [`Bytes`] share.
+/// Returns the bytes reserved for a buffer of this length that several [`Bytes`] share.
 #[must_use]
 pub const fn of_shared(bytes: usize) -> usize {
     of_block(bytes) + of_block(SHARED_BYTES)
 }
 
-/// A buffer that is not written to any more, without the room that was left over.
+/// Freezes a finished buffer, without its spare capacity.
 #[must_use]
 pub fn frozen(mut buffer: Vec<u8>) -> Bytes {
     if buffer.capacity() - buffer.len() <= buffer.len() / ROOM_PART {

@@ -1,8 +1,8 @@
-//! Principals that are let in by where they come in, for as long as whoever lets them in holds
-//! their admission. They are in no store and have no secret.
+//! Principals that are identified by their listener, for as long as the service that admitted them
+//! holds their admission. They are in no store and have no secret.
 //!
-//! What such a guest may do was said when it was let in, and is all that it may do: nothing is
-//! granted to it otherwise. What restricts its tenant restricts it as well.
+//! The rights of such a guest are set at its admission and complete: nothing else is granted to it.
+//! Policies on its tenant restrict it as well.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::warehouse::Warehouse;
 pub struct GuestRights<'a> {
     /// The only warehouse.
     pub warehouse: &'a Warehouse,
-    /// Namespaces with all that is below them; all of the warehouse when there is none.
+    /// Namespaces, including everything below them; the whole warehouse if the list is empty.
     pub namespaces: &'a [NamespaceIdent],
-    /// True if it may change what is there, or only read.
+    /// True if it may make changes.
     pub writes: bool,
 }
 
-/// Guests that are there.
+/// Admitted guests.
 #[derive(Debug, Default)]
 pub(super) struct TemporaryPrincipals {
     next: AtomicU64,
@@ -36,19 +36,19 @@ pub(super) struct TemporaryPrincipals {
 }
 
 impl TemporaryPrincipals {
-    /// Rights of one; `None` when it is not there any more.
+    /// Returns the rights of a guest; `None` if it is no longer admitted.
     pub(super) fn trees(&self, guest: u64) -> Option<Arc<RightTrees>> {
         self.all.read().get(&guest).map(Arc::clone)
     }
 
-    /// Returns what one has; nothing when it is not there any more.
+    /// Returns the rights of a guest to an object; none if it is no longer admitted.
     pub(super) fn rights(&self, guest: u64, warehouse: &str, object: RightTarget<'_>) -> RightSet {
         self.trees(guest).map(|it| it.rights(warehouse, object)).unwrap_or_default()
     }
 }
 
-/// A guest that was let in. Dropping it ends the principal: what it has begun is refused from its
-/// next step on.
+/// An admitted guest. Dropping it ends the principal: requests in progress are rejected at their
+/// next check.
 #[derive(Debug)]
 pub struct TemporaryPrincipal {
     access: AccessControl,
@@ -57,7 +57,7 @@ pub struct TemporaryPrincipal {
 }
 
 impl TemporaryPrincipal {
-    /// Returns who it is.
+    /// Returns the principal.
     #[must_use]
     pub fn who(&self) -> &CatalogPrincipal {
         &self.who
@@ -71,7 +71,7 @@ impl Drop for TemporaryPrincipal {
 }
 
 impl AccessControl {
-    /// Lets a guest of a tenant in, as `grant:TENANT`.
+    /// Admits a guest of a tenant, as `grant:TENANT`.
     #[must_use]
     pub fn admit(&self, tenant: &str, to: GuestRights<'_>) -> TemporaryPrincipal {
         let rights: RightSet = match to.writes {

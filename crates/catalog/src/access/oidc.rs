@@ -1,7 +1,7 @@
-//! Principals of identity providers: who shows a signed token of an issuer that is configured.
+//! Principals of identity providers: holders of signed tokens from configured issuers.
 //!
-//! [`node::issuers`] verifies it; here it becomes a principal. A token that was verified is known
-//! by its hash for a while: a request of somebody who was here before needs no signature.
+//! [`node::issuers`] verifies a token; here it becomes a principal. A verified token is cached by
+//! its hash for a while: a repeated request needs no signature check.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::principal_ids::{PRINCIPALS, check_principal};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{CatalogPrincipal, TokenClaims};
 
-/// An error of an issuer as the catalog's.
+/// Converts an issuer's error to a catalog error.
 pub(super) fn catalog_error(error: IssuerError) -> CatalogError {
     let kind = match error {
         IssuerError::Configuration(message) => {
@@ -25,12 +25,12 @@ pub(super) fn catalog_error(error: IssuerError) -> CatalogError {
     CatalogError::new(kind, error.to_string())
 }
 
-/// Returns who shows a signed token, and until when that may be remembered (milliseconds since
-/// 1970).
+/// Returns the principal of a signed token, and the time until which it may be cached (milliseconds
+/// since 1970).
 ///
 /// # Errors
-/// `NotAuthorized` when it is not valid; `AuthenticationTimeout` when it has ended;
-/// `ServiceUnavailable` when the issuer's keys cannot be had.
+/// `NotAuthorized` if it is invalid; `AuthenticationTimeout` if it has expired;
+/// `ServiceUnavailable` if the issuer's keys are unavailable.
 pub(super) async fn verify(
     issuers: &TrustedIssuers,
     text: &str,
@@ -40,7 +40,7 @@ pub(super) async fn verify(
     Ok((principal(&bearer)?, bearer.known_until_ms))
 }
 
-/// Returns who somebody is by what his token claims.
+/// Creates the principal from a token's claims.
 fn principal(bearer: &VerifiedBearer) -> Result<CatalogPrincipal> {
     let VerifiedBearer { issuer, claims, .. } = bearer;
     let id = format!("oidc:{issuer}:{}", word(&claims.principal));
@@ -59,7 +59,7 @@ fn principal(bearer: &VerifiedBearer) -> Result<CatalogPrincipal> {
     Ok(who)
 }
 
-/// A name as it stands in the id of a principal: what is no plain character as `%` and two digits.
+/// Escapes a name for the id of a principal: special characters become `%` and two digits.
 fn word(text: &str) -> String {
     let mut word = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,7 +1,7 @@
-//! Secrets that nobody can guess, without asking the kernel for each.
+//! Unguessable secrets, without a call to the kernel for each.
 //!
-//! The kernel gives random bytes for many secrets at once. Those that are given out are wiped, so
-//! that what is found in memory later tells nothing about them.
+//! The kernel provides random bytes for many secrets at once. The bytes of issued secrets are
+//! wiped, so that memory contents found later reveal nothing about them.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::{CatalogError, Result};
 
-/// Secrets that one question to the kernel is good for.
+/// Number of secrets for each request to the kernel.
 const SECRETS: usize = 128;
 
 /// Bytes of a secret, and digits of its text.
@@ -20,12 +20,12 @@ const DIGITS: usize = 2 * SECRET_BYTES;
 /// SHA-256 of a secret.
 pub(crate) type Hash = [u8; 32];
 
-/// Makes secrets.
+/// Generates secrets.
 pub struct SecretGenerator(Mutex<GeneratorState>);
 
 struct GeneratorState {
     bytes: [u8; SECRETS * SECRET_BYTES],
-    /// Secrets of them that were given out.
+    /// Number of secrets already issued.
     used: usize,
 }
 
@@ -47,17 +47,17 @@ impl SecretGenerator {
     /// Creates a generator that is seeded by the kernel.
     ///
     /// # Errors
-    /// `Internal` when the kernel gives no random bytes.
+    /// `Internal` if the kernel provides no random bytes.
     pub fn new() -> Result<SecretGenerator> {
         let mut state = GeneratorState { bytes: [0; SECRETS * SECRET_BYTES], used: 0 };
         state.fill()?;
         Ok(SecretGenerator(Mutex::new(state)))
     }
 
-    /// 256 bits.
+    /// Returns 256 random bits.
     ///
     /// # Errors
-    /// `Internal` when the kernel is asked and gives no random bytes.
+    /// `Internal` if the kernel is called and provides no random bytes.
     pub fn secret(&self) -> Result<[u8; SECRET_BYTES]> {
         let mut secret = [0; SECRET_BYTES];
         let mut state = self.0.lock();
@@ -65,16 +65,16 @@ impl SecretGenerator {
             state.fill()?;
         }
         let at = state.used * SECRET_BYTES;
-        // Swapped with what wipes it.
+        // Swapped with zeros, which wipes it.
         state.bytes[at..at + SECRET_BYTES].swap_with_slice(&mut secret);
         state.used += 1;
         Ok(secret)
     }
 
-    /// Another secret as text behind a prefix, in one allocation.
+    /// Returns a new secret as text with a prefix, in one allocation.
     ///
     /// # Errors
-    /// As of [`SecretGenerator::secret`].
+    /// Those of [`SecretGenerator::secret`].
     pub fn token(&self, prefix: &str) -> Result<String> {
         Ok(text(prefix, &self.secret()?))
     }
@@ -82,19 +82,20 @@ impl SecretGenerator {
     /// Appends a token to a text.
     ///
     /// # Errors
-    /// As of [`SecretGenerator::secret`].
+    /// Those of [`SecretGenerator::secret`].
     pub fn put_token(&self, out: &mut String) -> Result<()> {
         put(out, &self.secret()?);
         Ok(())
     }
 }
 
-/// Returns what is kept of a secret. It has 256 random bits: a slow hash would protect nothing.
+/// Returns the stored hash of a secret. The secret has 256 random bits: a slow hash would not
+/// protect it better.
 pub(crate) fn hash(secret: &str) -> Hash {
     Sha256::digest(secret.as_bytes()).into()
 }
 
-/// A secret as text behind a prefix, in one allocation.
+/// Formats a secret as text with a prefix, in one allocation.
 pub(super) fn text(prefix: &str, secret: &[u8; SECRET_BYTES]) -> String {
     let mut text = String::with_capacity(prefix.len() + DIGITS);
     text.push_str(prefix);
@@ -109,7 +110,7 @@ fn put(out: &mut String, secret: &[u8; SECRET_BYTES]) {
         two[0] = DIGIT[usize::from(byte >> 4)];
         two[1] = DIGIT[usize::from(byte & 15)];
     }
-    // All of them are digits: at once they are checked faster than pushed one by one.
+    // All of them are ASCII digits: one check of the whole is faster than pushing each.
     out.push_str(str::from_utf8(&digits).unwrap_or_default());
 }
 

@@ -1,8 +1,8 @@
-//! The text of an answer that shows a document.
+//! The text of a response that shows a document.
 //!
-//! An answer is `{"metadata-location":…,"metadata":` then the document then an end, which is `}` or
-//! whatever a principal gets to see besides. What is written here is written in one piece, so that
-//! the document and its parts are slices of the answer.
+//! A response is `{"metadata-location":…,"metadata":`, then the document, then an end, which is `}`
+//! or further members for a principal. A document that is written here is written in one buffer
+//! with it, so that the document and its parts are slices of the response.
 
 use bytes::Bytes;
 use iceberg::doc::TableDoc;
@@ -12,28 +12,28 @@ use iceberg::view::ViewDoc;
 
 use crate::error::Result;
 
-/// Longest document that is copied when it was read, so that the answer is in one piece, in bytes.
+/// Longest document that is copied after reading, so that the response is in one buffer, in bytes.
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
 
-/// End of an answer that shows nothing but the document.
+/// End of a response that shows only the document.
 pub(super) const END: &[u8] = b"}";
 
-/// Pieces of an answer, one after the other; some may be empty.
+/// Parts of a response, in order; some may be empty.
 pub type Frames = [Bytes; 3];
 
-/// A document and the answer that shows it.
+/// A document and the response that shows it.
 #[derive(Clone, Debug)]
 pub struct AnswerText {
-    /// Bytes before the document in an answer.
+    /// Bytes before the document in a response.
     head: Bytes,
     document: Bytes,
-    /// The answer in one piece, which the others are slices of; none of a long document that was
-    /// read.
+    /// The response in one buffer, which the other fields are slices of; `None` for a long document
+    /// that was read.
     whole: Option<Bytes>,
 }
 
 impl AnswerText {
-    /// The text for a document that was read from `location`, or that is nowhere yet.
+    /// Creates the text for a document that was read from `location`, or that has no location yet.
     #[must_use]
     pub fn of_read(location: Option<&str>, document: Bytes) -> AnswerText {
         let mut head = head(location);
@@ -47,8 +47,8 @@ impl AnswerText {
         AnswerText::of_whole(head.into(), head_bytes)
     }
 
-    /// Writes a table's document, and the answer that shows it at this location or nowhere yet, in
-    /// one piece. The parts of the document that is returned are slices of that.
+    /// Writes a table's document, and the response that shows it at this location or without one,
+    /// into one buffer. The parts of the returned document are slices of that buffer.
     ///
     /// # Errors
     /// Those of [`TableDoc::settle_within`].
@@ -58,7 +58,7 @@ impl AnswerText {
         Ok((doc, AnswerText::of_whole(whole, head.len())))
     }
 
-    /// As [`AnswerText::of_table`], for a view.
+    /// Like [`AnswerText::of_table`], for a view.
     ///
     /// # Errors
     /// Those of [`ViewDoc::settle_within`].
@@ -68,25 +68,25 @@ impl AnswerText {
         Ok((doc, AnswerText::of_whole(whole, head.len())))
     }
 
-    /// The text that is an answer, whose document begins after `head_bytes` and ends before
-    /// [`END`].
+    /// Creates the text from a whole response, whose document begins after `head_bytes` and ends
+    /// before [`END`].
     pub(super) fn of_whole(whole: Bytes, head_bytes: usize) -> AnswerText {
         let document = whole.slice(head_bytes..whole.len() - END.len());
         AnswerText { head: whole.slice(..head_bytes), document, whole: Some(whole) }
     }
 
-    /// The document as it is in its file.
+    /// Returns the document as it is in its file.
     #[must_use]
     pub fn document(&self) -> &Bytes {
         &self.document
     }
 
-    /// Bytes before the document.
+    /// Returns the bytes before the document.
     pub(super) fn head(&self) -> &Bytes {
         &self.head
     }
 
-    /// The answer. `end` follows the document in place of `}`.
+    /// Returns the response. `end` follows the document instead of `}`.
     pub(super) fn frames(&self, end: Option<Bytes>) -> Frames {
         match (&self.whole, end) {
             (Some(whole), None) => [whole.clone(), Bytes::new(), Bytes::new()],
@@ -98,7 +98,7 @@ impl AnswerText {
         }
     }
 
-    /// Bytes that the allocator has set aside for it.
+    /// Returns the bytes reserved by the allocator.
     pub(super) fn heap_bytes(&self) -> usize {
         match &self.whole {
             Some(whole) => memory::of_shared(whole.len()),
@@ -107,7 +107,7 @@ impl AnswerText {
     }
 }
 
-/// Bytes before a document in an answer: where it is, if that is anywhere.
+/// Returns the bytes before a document in a response: its location, if it has one.
 fn head(location: Option<&str>) -> Vec<u8> {
     let mut head = vec![b'{'];
     if let Some(location) = location {

@@ -1,4 +1,4 @@
-//! Changes: a page of them as JSON, or all as they happen, as server-sent events or on a WebSocket.
+//! Changes: a page of them as JSON, or a stream, as server-sent events or on a WebSocket.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -24,26 +24,27 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::service::{CHANGES_DEFAULT, CHANGES_MAX, CatalogChange, ChangeFilter, ChangeStream};
 use crate::shell::from_shell;
 
-/// Interval at which a sign of life is sent.
+/// Interval between heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Interval at which a follower is identified again: what was taken from it ends what it is told.
+/// Interval at which a follower is authenticated again: revocation of its credential ends the
+/// stream.
 const IDENTIFY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Time that a follower on a WebSocket may leave changes unread.
+/// Time for which a follower on a WebSocket may leave changes unread.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time that it is tried to say goodbye.
+/// Longest time for sending the close frame.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Largest message of a follower, in bytes: nothing that it says is of interest.
+/// Largest message from a follower, in bytes: its content is ignored.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// Close code of a WebSocket when the log does not go back so far (RFC 6455 §7.4.2: private use),
-/// which is 4000 and the status of HTTP.
+/// Close code of a WebSocket if the log does not reach back so far (RFC 6455 §7.4.2: private use):
+/// 4000 plus the last digits of the HTTP status 410.
 const CLOSE_GONE: u16 = 4410;
 
-/// Value that asks for new changes only.
+/// Value that requests new changes only.
 const LATEST: &str = "latest";
 
 #[derive(Serialize)]
@@ -57,7 +58,7 @@ struct ChangePageQuery {
     newest: i64,
 }
 
-/// Why a stream of events ends.
+/// Reason why a stream of events ends.
 #[derive(Serialize)]
 struct StreamEndReason<'a> {
     message: &'a str,
@@ -109,7 +110,8 @@ pub(super) async fn changes(input: &CatalogRequest<'_>) -> Result<Response> {
     Ok(upgrade.on_upgrade(move |socket| talk(socket, follower)))
 }
 
-/// The number after which changes are wanted: of the query, or that an event had that came last.
+/// Returns the number after which changes are requested: from the query, or the id of the last
+/// received event.
 async fn after(input: &CatalogRequest<'_>) -> Result<Option<i64>> {
     let Some(text) = input.query("after")? else {
         let last = last_event_id(&input.parts.headers).map_err(|error| from_shell(&error))?;
@@ -151,11 +153,11 @@ fn wants_events(input: &CatalogRequest<'_>) -> bool {
     })
 }
 
-/// Reason for the end of a stream before its reader goes away.
+/// Reason why the server ends a stream.
 enum ChangeStreamEnd {
-    /// The reader is to come back, here or elsewhere.
+    /// The client should reconnect, here or elsewhere.
     Later,
-    /// A refusal that would be the same again.
+    /// A rejection that a retry would repeat.
     Refused(CatalogError),
 }
 
@@ -165,7 +167,7 @@ struct ChangeFollower {
     drain: DrainHandle,
     access: AccessControl,
     headers: HeaderMap,
-    /// When he is identified again.
+    /// Time of the next authentication.
     due: Instant,
 }
 
@@ -175,8 +177,8 @@ impl ChangeFollower {
         ChangeFollower { follow, drain, access, headers, due: clock::now() + IDENTIFY_INTERVAL }
     }
 
-    /// The next changes, or why there are none any more. Dropping the future puts off nothing: who
-    /// is due to be identified is told nothing before.
+    /// Returns the next changes, or the reason for the end. Dropping the future postpones nothing:
+    /// no change is sent while an authentication is due.
     async fn next(&mut self) -> std::result::Result<Vec<CatalogChange>, ChangeStreamEnd> {
         loop {
             if clock::now() >= self.due {
@@ -197,7 +199,7 @@ impl ChangeFollower {
 
 fn server_sent(follower: ChangeFollower) -> Response {
     let answer = Sse::new(events(follower)).keep_alive(KeepAlive::new().interval(HEARTBEAT));
-    // Proxies must hand events on as they come.
+    // Proxies must not buffer events.
     ([("x-accel-buffering", "no")], answer).into_response()
 }
 
@@ -228,10 +230,10 @@ fn event(change: &CatalogChange) -> sse::Event {
     sse::Event::default().event("change").id(change.seq.to_string()).data(text)
 }
 
-/// Sends changes until one side goes away, and says why when it is this one.
+/// Sends changes until one side closes the socket, and sends the reason if it is this one.
 async fn talk(socket: WebSocket, mut follower: ChangeFollower) {
     let (mut sink, mut source) = socket.split();
-    // Not at once: a socket that is closed meanwhile is broken for who answers that.
+    // Not immediately: a socket that was closed meanwhile would be reported as broken.
     let mut beat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
     let (code, reason) = loop {
         let messages = tokio::select! {
@@ -244,13 +246,13 @@ async fn talk(socket: WebSocket, mut follower: ChangeFollower) {
             },
             _ = beat.tick() => vec![Message::Ping(bytes::Bytes::new())],
             message = source.next() => match message {
-                // Its goodbye is answered.
+                // Its close frame is answered.
                 Some(Ok(Message::Close(_))) => {
                     drop(time::timeout(GOODBYE_TIMEOUT, sink.close()).await);
                     return;
                 }
                 Some(Err(_)) | None => return,
-                // What else a follower says is not read; pings are answered below.
+                // Other messages of a follower are ignored; pings are answered below.
                 Some(Ok(_)) => Vec::new(),
             },
         };
@@ -264,7 +266,7 @@ async fn talk(socket: WebSocket, mut follower: ChangeFollower) {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return,
             Err(_) => {
-                // The numbers that arrived say where to go on.
+                // The numbers of the received changes say where to continue.
                 break (close_code::AGAIN, "too slow: come back with the last number".to_owned());
             }
         }
@@ -272,7 +274,7 @@ async fn talk(socket: WebSocket, mut follower: ChangeFollower) {
     // A reason has at most 123 bytes (RFC 6455 §5.5).
     let reason: String = reason.chars().take(40).collect();
     let farewell = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
-    // Whoever does not read it is cut.
+    // A client that does not read it is disconnected.
     drop(time::timeout(GOODBYE_TIMEOUT, sink.send(farewell)).await);
 }
 

@@ -1,5 +1,5 @@
-//! Iceberg's operations for guests, at paths of their own: who asks is known by where he comes in,
-//! and what is there is less.
+//! Iceberg's operations for guests, at separate paths: the listener identifies the caller, and
+//! fewer operations are available.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use crate::guest::exchange::{SandboxExchange, request_name};
 use crate::guest::session::SandboxSession;
 use crate::service::Catalog;
 
-/// Below `/v1/`, without what a guest has no use for. Whose requests they are is an extension of
-/// them.
+/// Returns the routes below `/v1/`, without the operations that guests do not need. The guest's
+/// session is an extension of each request.
 pub(crate) fn routes(catalog: Catalog, access: AccessControl, separator: &str) -> Router {
     let context = Arc::new(HttpContext {
         keys: None,
@@ -38,7 +38,7 @@ pub(crate) fn routes(catalog: Catalog, access: AccessControl, separator: &str) -
         let handler = move |State(context): State<Arc<HttpContext>>,
                             Extension(session): Extension<Arc<SandboxSession>>,
                             request: Request| async move {
-            // Boxed: operations differ much in size, and every connection holds one.
+            // Boxed: the futures of operations differ much in size, and every connection holds one.
             Box::pin(answer_guest(&context, operation, &session, request)).await
         };
         router = router.route(operation.path, on(http::method_filter(operation.method), handler));
@@ -55,7 +55,7 @@ async fn no_method(
     refused(&session, &parts, &CatalogError::new(ErrorReason::UnsupportedOperation, message))
 }
 
-/// That there is nothing at a path.
+/// Returns the response for an unknown path.
 pub(crate) fn no_route(session: &SandboxSession, parts: &Parts) -> Response {
     refused(
         session,
@@ -81,7 +81,7 @@ async fn answer_guest(
     let exchange = session.exchange(request_name(&method, request.uri()));
     let response = match perform(context, operation.op, session, &exchange, request).await {
         Ok(response) => {
-            // Refusals are told to who watches the guest, of whom there may be many.
+            // Rejections are reported to the guest's observer; there may be many of them.
             trace.write(context, operation, Some(session.who()), &response, None);
             response
         }
@@ -123,8 +123,8 @@ async fn perform(
     dispatch(op, &input).await
 }
 
-/// Refuses snapshots where a guest cannot have written their files: clients write `file:///…` to
-/// their own machine, and what they commit is nowhere else.
+/// Rejects snapshots whose files a guest cannot have written: clients write `file:///…` to their
+/// own machine, and such files exist nowhere else.
 fn check_no_data(body: &Bytes) -> Result<()> {
     let body = RawJson::parse(body.clone())?;
     let list = |of: &RawJson, name: &str| -> Result<Vec<RawJson>> {

@@ -1,7 +1,7 @@
 //! Polaris's management interface, for its tools: catalogs are warehouses, principals are clients,
 //! principal roles are roles. Catalog roles and their privileges are rights in one warehouse.
 //!
-//! What has no equal here is refused with 501 and said by name; nothing is taken and left undone.
+//! Features without an equivalent are rejected with 501, by name; nothing is accepted and ignored.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -30,7 +30,7 @@ use crate::access::{EntityChange, EntityRecord};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::Properties;
 
-/// A thing that can be asked for.
+/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table below says what each is")]
 pub enum PolarisOp {
@@ -70,7 +70,7 @@ pub enum PolarisOp {
 }
 
 impl PolarisOp {
-    /// Returns whether it is a `POST`, each of which changes something.
+    /// Returns whether it is a `POST`; all of these make changes.
     #[must_use]
     pub(super) const fn is_post(self) -> bool {
         let makes = matches!(
@@ -83,7 +83,7 @@ impl PolarisOp {
         makes || self.gives_secret()
     }
 
-    /// Returns whether the answer has a secret that is shown once.
+    /// Returns whether the response has a secret that is shown once.
     #[must_use]
     pub(super) const fn gives_secret(self) -> bool {
         matches!(
@@ -93,7 +93,7 @@ impl PolarisOp {
     }
 }
 
-/// A path of the management.
+/// A path of the management interface.
 macro_rules! path {
     ($rest:literal) => {
         concat!("/polaris/api/management/v1/", $rest)
@@ -218,7 +218,8 @@ struct EntityVersion {
 }
 
 impl EntityVersion {
-    /// `created_ms` is when it was made where that is known without it.
+    /// Creates the version; `created_ms` is the time of creation if it is known from another
+    /// source.
     fn of(entity: EntityRecord, created_ms: Option<u64>) -> EntityVersion {
         EntityVersion {
             create_timestamp: created_ms.or(entity.created_ms),
@@ -243,7 +244,7 @@ impl From<EntityUpdate> for EntityChange {
     }
 }
 
-/// That something of Polaris's is not here.
+/// Returns the error for an unsupported feature of Polaris.
 fn missing(message: impl Into<String>) -> CatalogError {
     CatalogError::new(ErrorReason::NotImplemented, message)
 }

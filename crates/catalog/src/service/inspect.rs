@@ -308,7 +308,7 @@ impl Catalog {
         let snapshot = doc.snapshot(id).ok_or_else(|| {
             CatalogError::new(ErrorReason::BadRequest, format!("the table has no snapshot {id}"))
         })?;
-        // Only hexadecimal digits: a sign would break tokens in some clients.
+        // Only hexadecimal digits: some clients might not pass a sign in a token on unchanged.
         let of = format!("{:016x}", id.cast_unsigned());
         let from = place(page.token.as_deref(), &of)?;
         // File names reveal values of partitions.

@@ -26,7 +26,7 @@ use crate::store::{
 };
 use crate::warehouse::Warehouse;
 
-/// A change of the relation behind a name, whose lock is held.
+/// A change of the relation with a name, whose lock is held.
 pub(super) struct RelationChange {
     pub(super) relations: RelationService,
     pub(super) warehouse: Arc<Warehouse>,
@@ -34,7 +34,7 @@ pub(super) struct RelationChange {
     pub(super) context: ChangeContext,
 }
 
-/// Tables and views: makes, lists, loads, commits and drops them. Cheap to clone.
+/// Tables and views: creates, lists, loads, commits and drops them. Cheap to clone.
 #[derive(Clone)]
 pub struct RelationService(pub(super) Arc<RelationServiceInner>);
 
@@ -50,7 +50,8 @@ pub(super) struct RelationServiceInner {
     pub(super) changes: ChangeRunner,
     pub(super) protection: ProtectionRules,
     pub(super) dropped: DroppedRelations,
-    /// Tables that were committed to, and commits that lost or whose requirements did not hold.
+    /// Tables that were committed to, and commits that failed because of a conflict or a
+    /// requirement.
     pub(super) commits: SharedCounter,
     pub(super) conflicts: SharedCounter,
 }
@@ -62,8 +63,8 @@ impl std::fmt::Debug for RelationService {
 }
 
 impl RelationService {
-    /// Returns how many tables were committed to since the start, and how many commits were in
-    /// conflict with others.
+    /// Returns the number of commits to tables since the start, and of commits that conflicted with
+    /// others.
     #[must_use]
     pub fn commits_and_conflicts(&self) -> (u64, u64) {
         (self.0.commits.load(), self.0.conflicts.load())
@@ -95,8 +96,8 @@ impl RelationService {
         }))
     }
 
-    /// Changes the relation behind a name, with its lock. A request that was carried out before is
-    /// answered by how it is now.
+    /// Changes the relation with a name, under its lock. A request that was already carried out
+    /// returns the present state.
     pub(super) async fn change_one<A>(
         &self,
         call: &ChangeCall<'_>,
@@ -119,7 +120,7 @@ impl RelationService {
         self.0.changes.run(call, act, again).await
     }
 
-    /// Tables or views of a namespace.
+    /// Returns the tables or views of a namespace.
     ///
     /// # Errors
     /// `NoSuchNamespace`.
@@ -134,7 +135,7 @@ impl RelationService {
         let visible = self.0.rights.listed_names(who, warehouse, Some(namespace))?;
         let (after, mut limit) = page.bounds()?;
         if matches!(visible, VisibleNames::Part { .. }) {
-            // How many of them fill a page is not known before they are seen.
+            // The number of names for a page is unknown before their visibility is checked.
             limit = None;
         }
         let mut names =
@@ -147,10 +148,10 @@ impl RelationService {
         Ok(ListPage { items: names.items.into_iter().map(ident).collect(), next: names.next })
     }
 
-    /// A table or view as it is.
+    /// Returns a table or view in its present state.
     ///
     /// # Errors
-    /// `NoSuchTable`, `NoSuchView`; `NotFound` when its metadata file is gone.
+    /// `NoSuchTable`, `NoSuchView`; `NotFound` if its metadata file is missing.
     pub async fn load(
         &self,
         who: &CatalogPrincipal,
@@ -164,8 +165,8 @@ impl RelationService {
         Ok(entry)
     }
 
-    /// Returns what [`RelationService::load`] finds, where that takes no waiting and nothing is
-    /// wrong with it.
+    /// Returns the result of [`RelationService::load`], if it is available without waiting and
+    /// valid.
     pub(crate) fn at_hand(
         &self,
         who: &CatalogPrincipal,
@@ -180,10 +181,10 @@ impl RelationService {
         self.0.entries.at_hand(warehouse, kind, ident)
     }
 
-    /// Gives a table or a view another name.
+    /// Renames a table or a view.
     ///
     /// # Errors
-    /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace`, `AlreadyExists`; `Forbidden` when it is
+    /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace`, `AlreadyExists`; `Forbidden` if it is
     /// protected.
     pub async fn rename(
         &self,
@@ -229,7 +230,7 @@ impl RelationService {
         self.0.changes.run(call, act, async || Ok(())).await
     }
 
-    /// Refuses a name that something has.
+    /// Rejects a name that is in use.
     pub(super) async fn require_free(
         &self,
         warehouse: &Warehouse,
@@ -242,7 +243,7 @@ impl RelationService {
         }
     }
 
-    /// Makes a table or view of a document whose name is free.
+    /// Creates a table or view from a document; the caller has checked that its name is free.
     pub(super) async fn make<D: RelationDocument>(
         &self,
         warehouse: &Warehouse,
@@ -255,7 +256,8 @@ impl RelationService {
         self.make_apart(warehouse, context, ident, doc, act).await
     }
 
-    /// As [`RelationService::make`], of a document whose location is known to be apart from others.
+    /// Like [`RelationService::make`], for a document whose location is known to overlap with no
+    /// other.
     pub(super) async fn make_apart<D: RelationDocument>(
         &self,
         warehouse: &Warehouse,
@@ -271,7 +273,7 @@ impl RelationService {
         let store = &self.0.relation_store;
         match store.insert_relation_after(before, context, warehouse.id(), new).await {
             Ok(pointer) => Ok(self.0.entries.publish(warehouse, ident, pointer, placed)),
-            // Its own file is not there.
+            // Its own file was not written.
             Err(TransactionFailure::Before(error)) => Err(error),
             Err(TransactionFailure::Store(error)) => {
                 let error = certain(error);
@@ -285,12 +287,12 @@ impl RelationService {
     }
 }
 
-/// Clients take any failure of a server for a commit that may have happened, and leave everything
-/// as it is then. Where nothing happened they are told so.
+/// Converts a server failure. Clients treat any server failure as a commit that may have succeeded,
+/// and leave everything as it is. If nothing happened, the error says so.
 pub(super) fn certain(error: CatalogError) -> CatalogError {
     let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<SqlStoreError>());
     match error.kind {
-        // The store ended, with whatever it was doing.
+        // The store was closed in the middle of its work.
         ErrorReason::ServiceUnavailable if matches!(cause, Some(SqlStoreError::Closed)) => {
             let message = "the server is stopping: the outcome is unknown";
             CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)

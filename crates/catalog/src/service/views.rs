@@ -1,4 +1,4 @@
-//! Views: made, replaced, dropped, registered. What a table and a view have in common is in
+//! View operations: create, replace, drop, register. Operations that tables and views share are in
 //! `relations.rs`.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::principal::{AccessRight, ChangeCall, RightTarget};
 use crate::store::{ChangeContext, LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 
-/// A view that is to be made from a document that exists.
+/// A view to register from an existing document.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct RegisterView {
@@ -31,12 +31,11 @@ struct RegisterView {
 }
 
 impl RelationService {
-    /// Makes a view.
+    /// Creates a view.
     ///
     /// # Errors
-    /// `AlreadyExists` when a table or a view has its name; `NoSuchNamespace`; `Forbidden` when its
-    /// location is outside of the warehouse, or where whoever asks may put nothing; those of
-    /// [`CreateView`].
+    /// `AlreadyExists` if a table or a view has its name; `NoSuchNamespace`; `Forbidden` if its
+    /// location is outside of the warehouse, or the caller may not use it; those of [`CreateView`].
     pub async fn create_view(
         &self,
         call: &ChangeCall<'_>,
@@ -70,11 +69,11 @@ impl RelationService {
         self.change_one(call, warehouse, RelationKind::View, &ident, act).await
     }
 
-    /// Commits updates of a view. Answers how it is then.
+    /// Commits updates of a view. Returns its new state.
     ///
     /// # Errors
-    /// `NoSuchView`; `CommitFailed` when a requirement does not hold; those of [`apply_view`].
-    /// `CommitStateUnknown` when it may have happened.
+    /// `NoSuchView`; `CommitFailed` if a requirement does not hold; those of [`apply_view`].
+    /// `CommitStateUnknown` if the commit may have succeeded.
     pub async fn replace_view(
         &self,
         call: &ChangeCall<'_>,
@@ -144,7 +143,7 @@ impl RelationService {
                 let publish = |it| self.0.entries.publish(warehouse, ident, it, placed);
                 (pointer.map(publish), false)
             }
-            // Its own file is not there.
+            // Its own file was not written.
             Err(TransactionFailure::Before(error)) => (Err(certain(error)), false),
             Err(TransactionFailure::Store(error)) => {
                 let error = certain(error);
@@ -158,8 +157,8 @@ impl RelationService {
         }
     }
 
-    /// The view as it is, and as it is to be, with its file if that is still to be written; nothing
-    /// when it is the same.
+    /// Returns the present view and the new one, with its file if it is still to be written; `None`
+    /// if nothing changes.
     async fn prepared(
         &self,
         warehouse: &Warehouse,
@@ -197,7 +196,7 @@ impl RelationService {
     /// Removes a view.
     ///
     /// # Errors
-    /// `NoSuchView`; `Forbidden` when it is protected.
+    /// `NoSuchView`; `Forbidden` if it is protected.
     pub async fn drop_view(
         &self,
         call: &ChangeCall<'_>,
@@ -223,12 +222,12 @@ impl RelationService {
         self.0.changes.run(call, act, async || Ok(())).await
     }
 
-    /// Makes a view of a metadata file that exists.
+    /// Registers a view from an existing metadata file.
     ///
     /// # Errors
-    /// `BadRequest`; `Forbidden` when the file or the view's location is outside of the warehouse,
-    /// or where whoever asks may put nothing; `NotFound` when there is no such file;
-    /// `AlreadyExists`; `NoSuchNamespace`.
+    /// `BadRequest`; `Forbidden` if the file or the view's location is outside of the warehouse, or
+    /// the caller may not use it; `NotFound` if the file does not exist; `AlreadyExists`;
+    /// `NoSuchNamespace`.
     pub async fn register_view(
         &self,
         call: &ChangeCall<'_>,

@@ -13,7 +13,7 @@ use crate::error::{CatalogError, ErrorReason, Result};
 /// Service that owns the tables.
 pub(super) const SERVICE: &str = "catalog-functions";
 
-/// Steps that bring the table to its newest version; only ever added to.
+/// Migrations of the table; append only.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Same(
     "CREATE TABLE catalog_functions (
         warehouse TEXT NOT NULL,
@@ -32,12 +32,12 @@ pub const FUNCTIONS_MAX: i64 = 10_000;
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
-/// That there is no such function.
+/// Returns the error for a function that does not exist.
 pub(crate) fn no_such_function(ident: &TableIdent) -> CatalogError {
     CatalogError::new(ErrorReason::NoSuchFunction, format!("Function does not exist: {ident}"))
 }
 
-/// The UUID of a function; none when there is none.
+/// Returns the UUID of a function; `None` if it does not exist.
 fn uuid_of(it: &mut dyn StoreTransaction, key: &[SqlValue; 3]) -> Stored<Option<String>> {
     let sql = "SELECT uuid FROM catalog_functions \
         WHERE warehouse = $1 AND namespace = $2 AND name = $3";
@@ -53,7 +53,8 @@ fn key(warehouse: &str, ident: &TableIdent) -> [SqlValue; 3] {
 pub(crate) struct FunctionStore(pub(super) CatalogDatabase);
 
 impl FunctionStore {
-    /// Names of the functions of a namespace in their order: those after `after`, at most `limit`.
+    /// Returns the names of the functions of a namespace in order: those after `after`, at most
+    /// `limit`.
     ///
     /// # Errors
     /// `NoSuchNamespace`.
@@ -75,7 +76,7 @@ impl FunctionStore {
         read.await
     }
 
-    /// The document of a function.
+    /// Returns the document of a function.
     ///
     /// # Errors
     /// `NoSuchNamespace`, `NoSuchFunction`.
@@ -91,10 +92,10 @@ impl FunctionStore {
         read.await
     }
 
-    /// The UUID of a function, if there is one.
+    /// Returns the UUID of a function, if it exists.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn function_uuid(
         &self,
         warehouse: &str,
@@ -105,11 +106,11 @@ impl FunctionStore {
         read.await?.map(|uuid| uuid.parse().map_err(CatalogError::internal)).transpose()
     }
 
-    /// Keeps a function: a new one, or in place of the one that there is.
+    /// Stores a function: a new one, or a replacement.
     ///
     /// # Errors
-    /// `NoSuchNamespace`; `AlreadyExists` when there is one that is not to be replaced;
-    /// `IllegalArgument` when it has another UUID, or the namespace is full.
+    /// `AlreadyExists` if the function exists and must not be replaced; `IllegalArgument` if it has
+    /// another UUID, or the namespace is full; `NoSuchNamespace`.
     pub(crate) async fn put_function(
         &self,
         context: &ChangeContext,

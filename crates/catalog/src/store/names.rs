@@ -1,10 +1,9 @@
-//! When names in a place have changed: counters that changes of names move on, so that a list which
-//! was made earlier is known to be old.
+//! Counters of changes of names, by place, by which a cached list is recognised as outdated.
 //!
-//! A counter moves twice for each change: in its transaction, and when the change is over. Who
-//! reads the count, then the store, and finds the same count afterwards has read what is true
-//! still: a transaction that committed meanwhile has moved the counter before its change was
-//! answered.
+//! A counter is incremented twice for each change: in its transaction, and when the change is
+//! complete. A reader that reads the count, then the store, and then finds the same count has a
+//! current result: a transaction that committed meanwhile has incremented the counter before its
+//! change was acknowledged.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -13,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use iceberg::ident::NamespaceIdent;
 
-/// Counters. Places that share one make each other's lists old, which costs a read and no more.
+/// Number of counters. Places that share one invalidate each other's lists, which only costs a
+/// read.
 const COUNTERS: usize = 256;
 
 /// The counters of a catalog. Cheap to clone.
@@ -25,12 +25,12 @@ struct NameCountersInner {
     counters: [AtomicU64; COUNTERS],
 }
 
-/// A count of one place, as it was.
+/// The count of a place at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameCount(u64);
 
-/// A change that is under way. When it is over, whatever came of it, the counters that were moved
-/// since it began move once more.
+/// A change in progress. When it ends, with any outcome, the counters that were incremented since
+/// it began are incremented again.
 #[derive(Debug)]
 pub struct NameChange {
     names: NameCounters,
@@ -51,12 +51,13 @@ impl fmt::Debug for NameCounters {
 }
 
 impl NameCounters {
-    /// Names directly in a namespace, or namespaces of a warehouse's first level, are other ones.
+    /// Records a change of names directly in a namespace, or of top-level namespaces of a
+    /// warehouse.
     pub fn touch(&self, warehouse: &str, namespace: Option<&NamespaceIdent>) {
         self.counter(warehouse, namespace).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The count of a place.
+    /// Returns the count of a place.
     #[must_use]
     pub fn count(&self, warehouse: &str, namespace: Option<&NamespaceIdent>) -> NameCount {
         NameCount(self.counter(warehouse, namespace).load(Ordering::SeqCst))
@@ -99,7 +100,7 @@ mod tests {
         let changing = names.changing();
         assert_eq!(count(), before);
         names.touch("w", Some(&namespace));
-        // Somebody reads between the transaction's statement and its commit.
+        // Another request reads between the transaction's statement and its commit.
         let during = count();
         assert_ne!(during, before);
         drop(changing);

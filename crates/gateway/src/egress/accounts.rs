@@ -1,5 +1,5 @@
-//! Usage of servers outside by grants. That of sessions is kept in the store ([`AmountLedger`]);
-//! that of executions, which live at one server, ends with it.
+//! Usage of outside servers by grants. That of sessions is stored ([`AmountLedger`]); that of
+//! executions, which live on one server, ends with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use node::cluster::{AmountAccount, AmountLedger};
 use node::gateway::GrantHolder;
 use parking_lot::Mutex;
 
-/// Accounts that are kept in memory. Beyond it those are given up that were opened first and whose
-/// sandboxes are gone.
+/// Most accounts in memory. Beyond it, accounts without a sandbox are dropped, oldest first.
 const ACCOUNTS_MAX: usize = 20_000;
 
 /// Usage of a grant so far.
@@ -26,11 +25,11 @@ impl Default for GrantAccount {
     }
 }
 
-/// The accounts of a server: by the holder of a grant and its port inside, so that a sandbox that
-/// comes back, or the next one of an execution, does not begin anew.
+/// The accounts of a server: by the holder of a grant and its port in the sandbox, so that a
+/// restored sandbox, or the next one of an execution, does not start from zero.
 #[derive(Debug, Default)]
 pub(crate) struct GrantAccounts {
-    /// None where nothing is kept.
+    /// `None` if usage is not stored.
     kept: Option<AmountLedger>,
     in_memory: Mutex<AccountLedger>,
 }
@@ -38,7 +37,7 @@ pub(crate) struct GrantAccounts {
 #[derive(Debug, Default)]
 struct AccountLedger {
     grants: HashMap<(Arc<str>, u16), (u64, Arc<GrantAccount>)>,
-    /// Grows with each account, so that it is known which one was opened first.
+    /// Increases with each account, and so gives their order of creation.
     opened: u64,
 }
 
@@ -100,7 +99,7 @@ mod tests {
         let early = Arc::downgrade(&accounts.open(&id(1), 3128));
         assert!(Arc::ptr_eq(&used, &accounts.open(&id(0), 3128)));
         assert!(!Arc::ptr_eq(&used, &accounts.open(&id(0), 3129)));
-        // Those that are in use and the newer ones stay.
+        // Accounts in use and newer ones stay.
         assert!(early.upgrade().is_none() && last.upgrade().is_some());
         assert!(Arc::ptr_eq(&used, &accounts.open(&id(0), 3128)));
         assert!(accounts.in_memory.lock().grants.len() <= ACCOUNTS_MAX / 2 + 2);

@@ -1,4 +1,4 @@
-//! Bodies on their way: counted, bounded in pauses, and searched for what must not come back.
+//! Bodies in transit: counted, limited in pauses, and searched for secrets.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9112#section-6>
@@ -18,16 +18,16 @@ use super::echo::{EchoFilter, SecretScanner};
 use super::exchange::{ByteDirection, LimitRefusal, ProxyExchange};
 use super::forms::FormFilter;
 
-/// Longest pause between two pieces of a body.
+/// Longest pause between two chunks of a body.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Error that ends a body early.
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a body ends before its end.
+/// Reason why a body is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BodyCut {
-    /// The length is unclear, or the sender left.
+    /// The length is ambiguous, or the sender disconnected.
     #[error("the body ended early")]
     Broken,
     /// The sender paused for too long.
@@ -36,10 +36,10 @@ pub(super) enum BodyCut {
     /// The grant's limit of bytes is reached, or its usage is unknown.
     #[error("{0}")]
     Limit(LimitRefusal),
-    /// The body has a secret that must not come back.
+    /// The body contains a secret.
     #[error("the response contains a secret")]
     Secret,
-    /// The body has a form field that stands for another method.
+    /// The body has a form field that overrides the method.
     #[error("the form has a field that overrides the method")]
     MethodField,
 }
@@ -47,7 +47,7 @@ pub(super) enum BodyCut {
 /// Next part of a body, or its end.
 type PolledFrame = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
-/// The task that moves the bytes of a connection outside; it ends with this.
+/// Handle of the task that drives an outgoing connection; dropping it ends the task.
 pub(super) struct OutsideConnection(pub(super) AbortHandle);
 
 impl Drop for OutsideConnection {
@@ -56,23 +56,23 @@ impl Drop for OutsideConnection {
     }
 }
 
-/// A body that passes the proxy. Trailers stay behind.
+/// A body that passes the proxy. Trailers are dropped.
 pub(super) struct ProxiedBody {
     inner: Incoming,
     way: ByteDirection,
     exchange: Arc<ProxyExchange>,
     pause: Pin<Box<Sleep>>,
     echoes: EchoFilter,
-    /// Looks for another method, where the rules compared that.
+    /// Looks for an override of the method, if the rules compared the method.
     form: Option<FormFilter>,
-    /// Connection that it comes by, which lives as long.
+    /// Connection of the body, kept alive with it.
     connection: Option<OutsideConnection>,
-    /// A piece that waits until the store has said whether it may pass.
+    /// A chunk that waits for the store's decision.
     waiting: Option<WaitingPiece>,
     is_done: bool,
 }
 
-/// Piece of a body that waits for the store.
+/// A chunk of a body that waits for the store.
 struct WaitingPiece {
     data: Bytes,
     may_pass: Boxed<'static, Result<(), LimitRefusal>>,
@@ -99,25 +99,25 @@ impl ProxiedBody {
         }
     }
 
-    /// A body that breaks off where a part of a secret is in it.
+    /// Returns the body cut off before any part of a secret.
     pub(super) fn searched(mut self, scanner: Option<SecretScanner>) -> ProxiedBody {
         self.echoes = EchoFilter::new(scanner);
         self
     }
 
-    /// A body that breaks off before a field of a form that stands for another method.
+    /// Returns the body cut off before a form field that overrides the method.
     pub(super) fn compared(mut self, form: Option<FormFilter>) -> ProxiedBody {
         self.form = form;
         self
     }
 
-    /// Adds the connection that it comes by.
+    /// Attaches the connection of the body.
     pub(super) fn of(mut self, connection: OutsideConnection) -> ProxiedBody {
         self.connection = Some(connection);
         self
     }
 
-    /// Passes a piece that is counted, after a search. None where all of it is held back.
+    /// Passes a counted chunk, after a search. `None` if all of it is held back.
     fn pass(&mut self, data: Bytes) -> Option<PolledFrame> {
         if self.form.as_mut().is_some_and(|form| !form.passes(&data)) {
             return Some(self.cut(BodyCut::MethodField));
@@ -129,7 +129,7 @@ impl ProxiedBody {
         }
     }
 
-    /// Returns how many bytes have come and not gone on.
+    /// Returns the number of bytes that were received and not passed on.
     fn held_bytes(&self) -> u64 {
         let waiting = self.waiting.as_ref().map_or(0, |piece| piece.data.len());
         u64::try_from(self.echoes.held_bytes().saturating_add(waiting)).unwrap_or(u64::MAX)

@@ -1,5 +1,5 @@
-//! A request or tunnel: what it is called, how much of it passed, how it ended. It is written down
-//! when the last part of it is gone.
+//! A request or tunnel: its description, the bytes transferred, its outcome. It is recorded when
+//! the last part of it has passed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,28 +37,28 @@ pub(super) struct GrantUsage {
 
 impl GrantUsage {
     pub(super) fn new(limits: HttpLimits, account: Arc<GrantAccount>) -> GrantUsage {
-        // 0 is for no limit.
+        // 0 means no limit.
         let [requests_max, bytes_max] =
             [limits.requests, limits.bytes].map(|limit| Some(limit).filter(|limit| *limit != 0));
         GrantUsage { requests_max, bytes_max, account }
     }
 
-    /// Counts one more request; the limit that is reached when it may not be made.
+    /// Counts one more request; fails with the limit that does not allow it.
     pub(super) async fn request(&self) -> Result<(), LimitRefusal> {
         let GrantAccount { requests, bytes } = &*self.account;
-        // Together, because each of them may have to wait for the store.
+        // Concurrently, because each of them may have to wait for the store.
         let (bytes, requests) =
             tokio::join!(bytes.check_left(self.bytes_max), requests.take(1, self.requests_max));
         bytes.map_err(|refusal| LimitRefusal::new(&OF_BYTES, refusal))?;
         requests.map_err(|refusal| LimitRefusal::new(&OF_REQUESTS, refusal))
     }
 
-    /// Returns whether so many bytes may still pass, as far as known.
+    /// Returns whether `count` more bytes may pass, as far as known.
     pub(super) fn has_room(&self, count: u64) -> bool {
         !self.account.bytes.would_exceed(count, self.bytes_max)
     }
 
-    /// Counts bytes, or refuses them. None where the store has to be asked.
+    /// Counts bytes, or rejects them. `None` if the store has to be queried.
     fn try_bytes(&self, count: u64) -> Option<Result<(), LimitRefusal>> {
         let taken = self.account.bytes.try_take(count, self.bytes_max)?;
         Some(taken.map_err(|refusal| self.refuse_bytes(count, refusal)))
@@ -71,7 +71,7 @@ impl GrantUsage {
 
     fn refuse_bytes(&self, count: u64, refusal: AmountRefusal) -> LimitRefusal {
         if refusal == AmountRefusal::UsedUp {
-            // They were there, and what comes next is beyond the limit as well.
+            // The bytes were received, and any further ones exceed the limit as well.
             self.account.bytes.charge(count);
         }
         LimitRefusal::new(&OF_BYTES, refusal)
@@ -84,7 +84,7 @@ impl GrantUsage {
 pub(super) struct LimitRefusal {
     /// A line that names the limit.
     pub(super) why: &'static str,
-    /// True if it may be different soon.
+    /// True if the failure is temporary.
     pub(super) is_store_away: bool,
 }
 
@@ -123,9 +123,9 @@ impl LimitRefusal {
 /// A request or tunnel.
 pub(super) struct ProxyExchange {
     text: String,
-    /// Context of a trace that the program has sent.
+    /// Trace context that the program has sent.
     trace: Option<TraceContext>,
-    /// Status of the answer; 0 without one.
+    /// Status of the response; 0 without one.
     status: AtomicU16,
     witness: Arc<dyn AuditSink>,
     usage: Arc<GrantUsage>,
@@ -161,8 +161,8 @@ impl ProxyExchange {
         }
     }
 
-    /// Counts bytes that are about to pass. None where the store has to be asked whether they may,
-    /// which [`ProxyExchange::take_bytes`] does.
+    /// Counts bytes that are about to pass. `None` if the store has to be queried first, which
+    /// [`ProxyExchange::take_bytes`] does.
     pub(super) fn try_count(
         &self,
         way: ByteDirection,
@@ -174,28 +174,28 @@ impl ProxyExchange {
         self.usage.try_bytes(bytes)
     }
 
-    /// Waits for the store to say whether bytes may pass that are counted.
+    /// Waits for the store's decision whether the bytes may pass, and counts them.
     pub(super) fn take_bytes(&self, bytes: usize) -> Boxed<'static, Result<(), LimitRefusal>> {
         let (usage, bytes) = (Arc::clone(&self.usage), u64::try_from(bytes).unwrap_or(u64::MAX));
         Box::pin(async move { usage.bytes(bytes).await })
     }
 
-    /// Notes the status of the answer.
+    /// Records the status of the response.
     pub(super) fn answered(&self, status: StatusCode) {
         self.status.store(status.as_u16(), Ordering::Relaxed);
     }
 
-    /// Records a refusal.
+    /// Records a rejection.
     pub(super) fn refused(&self, why: &str) {
         self.ended(AuditOutcome::Refused, why);
     }
 
-    /// Records a failure outside, or on the way.
+    /// Records a failure of the outgoing connection.
     pub(super) fn failed(&self, why: &str) {
         self.ended(AuditOutcome::Failed, why);
     }
 
-    /// Records the end; the first cause counts.
+    /// Records the outcome; the first cause is kept.
     fn ended(&self, outcome: AuditOutcome, why: &str) {
         self.end.lock().get_or_insert_with(|| (outcome, why.to_owned()));
     }

@@ -1,28 +1,28 @@
-//! Recognition of form fields by which frameworks take another method than the request's: Rails,
-//! Laravel and Express read `_method` in the body of a POST.
+//! Recognition of form fields by which frameworks override the request's method: Rails, Laravel and
+//! Express read `_method` in the body of a POST.
 
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 
 use super::headers::method_field;
 
-/// Longest name of a field that is looked at: much longer than any of the names that count, with
-/// each byte escaped.
+/// Longest field name that is compared: much longer than any of the relevant names with each byte
+/// escaped.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Parameter of a part's header that is the name of its field.
+/// Parameter of a part's header with the name of its field.
 const PARAMETER: &[u8] = b"name";
 
-/// Looks at a form on its way, in pieces of any size.
+/// Inspects a form in transit, in chunks of any size.
 #[derive(Debug)]
 pub(super) enum FormFilter {
-    /// `application/x-www-form-urlencoded`, with the name that has begun, if one has.
+    /// `application/x-www-form-urlencoded`, with the current incomplete name, if any.
     Encoded(Option<Vec<u8>>),
-    /// `multipart/form-data`, with the end of what was seen, in lower case.
+    /// `multipart/form-data`, with the end of the received data, in lower case.
     Multipart(Vec<u8>),
 }
 
 impl FormFilter {
-    /// A filter for the body of a request with these headers; none if it is no form.
+    /// Creates a filter for the body of a request with these headers; `None` if it is no form.
     pub(super) fn of(headers: &HeaderMap) -> Option<FormFilter> {
         let mut types = headers.get_all(CONTENT_TYPE).iter().map(|value| {
             let text = value.as_bytes().split(|it| b";,".contains(it)).next().unwrap_or_default();
@@ -35,7 +35,7 @@ impl FormFilter {
         })
     }
 
-    /// Takes the next piece; false when another method is asked for in what has come so far.
+    /// Inspects the next chunk; false if the data so far override the method.
     pub(super) fn passes(&mut self, piece: &[u8]) -> bool {
         match self {
             FormFilter::Encoded(name) => piece.iter().all(|byte| passes_byte(name, *byte)),
@@ -49,7 +49,7 @@ impl FormFilter {
         }
     }
 
-    /// False when the end completes a field that asks for another method.
+    /// Returns false if the end completes a field that overrides the method.
     pub(super) fn passes_end(&self) -> bool {
         !matches!(self, FormFilter::Encoded(Some(name)) if is_method_field(name))
     }
@@ -75,8 +75,8 @@ fn is_method_field(name: &[u8]) -> bool {
 
 /// Returns true if a parameter `name` or `name*` is such a field (RFC 7578 §4.2, RFC 5987 §3.2).
 ///
-/// It is looked for wherever it stands, because frameworks differ in what they take for the header
-/// of a part. A file that has such a parameter in it is therefore found as well.
+/// The parameter is found at any position, because frameworks differ in their parsing of part
+/// headers. A file that contains such a parameter is therefore rejected as well.
 fn names_method(text: &[u8]) -> bool {
     let begins = text.windows(PARAMETER.len()).enumerate().filter(|(_, it)| *it == PARAMETER);
     begins.filter_map(|(at, _)| text.get(at + PARAMETER.len()..)).any(|rest| {
@@ -86,8 +86,8 @@ fn names_method(text: &[u8]) -> bool {
     })
 }
 
-/// The value of a parameter without its quotes, escapes and character set; none if its end has not
-/// come yet.
+/// Returns the value of a parameter without its quotes, escapes and character set; `None` if its
+/// end has not arrived yet.
 fn parameter_value(text: &[u8]) -> Option<Vec<u8>> {
     let text = text.trim_ascii_start();
     let quoted = text.strip_prefix(b"\"");

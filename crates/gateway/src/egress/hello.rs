@@ -1,4 +1,4 @@
-//! The first message of a client that begins TLS, as far as it says whom it is for.
+//! The first message of a TLS client, parsed for its server name.
 //!
 //! Every length is checked and bounded; nothing panics on input.
 //!
@@ -8,16 +8,16 @@
 
 use super::host::RequestHost;
 
-/// Bytes of a first message, with the heads of its records.
+/// Longest first message, including record headers, in bytes.
 pub const HELLO_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of one record (RFC 8446 §5.1).
+/// Longest record, in bytes (RFC 8446 §5.1).
 const RECORD_BYTES_MAX: usize = 16 << 10;
 
 /// Kind of a connection's first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstBytes {
-    /// The beginning of a first message: more has to be read.
+    /// The beginning of a first message: more bytes are needed.
     Partial,
     /// Not TLS.
     NotTls,
@@ -27,7 +27,7 @@ pub enum FirstBytes {
     Whole(Option<String>),
 }
 
-/// Looks at the first bytes of a connection.
+/// Parses the first bytes of a connection.
 #[must_use]
 pub fn read(bytes: &[u8]) -> FirstBytes {
     let mut message = Vec::new();
@@ -63,11 +63,11 @@ pub fn read(bytes: &[u8]) -> FirstBytes {
             _ => {}
         }
     };
-    // Nothing may follow in these records before the server has answered.
+    // These records may contain nothing else before the server has responded.
     if message.len() > 4 + length {
         return FirstBytes::Broken;
     }
-    // The rest of the record would follow, and be passed on without having been looked at.
+    // The rest of the record would otherwise be passed on unchecked.
     if !is_record_whole {
         return partial(bytes);
     }
@@ -78,18 +78,18 @@ fn partial(bytes: &[u8]) -> FirstBytes {
     if bytes.len() >= HELLO_BYTES_MAX { FirstBytes::Broken } else { FirstBytes::Partial }
 }
 
-/// Returns whether a message that names this may go to `host`.
+/// Returns whether a message with this server name may go to `host`.
 #[must_use]
 pub fn is_for(name: Option<&str>, host: &RequestHost) -> bool {
     match (name, host) {
         (Some(name), RequestHost::Name(_)) => RequestHost::parse(name).as_ref() == Some(host),
-        // An address is not named (RFC 6066 §3).
+        // Addresses are not sent as server names (RFC 6066 §3).
         (None, RequestHost::Address(_)) => true,
         (None, RequestHost::Name(_)) | (Some(_), RequestHost::Address(_)) => false,
     }
 }
 
-/// Takes bytes from the front.
+/// Reads fields from the front.
 struct HelloReader<'a>(&'a [u8]);
 
 impl<'a> HelloReader<'a> {
@@ -134,7 +134,7 @@ fn name(body: &[u8]) -> Option<Option<String>> {
         if kind != 0 {
             continue;
         }
-        // Of two names a server could take either.
+        // Of two names a server could use either.
         if found.is_some() {
             return None;
         }
@@ -165,7 +165,7 @@ pub(super) mod tests {
         [&[0, 0], &*block(2, &block(2, &name))].concat()
     }
 
-    /// The message of these extensions, in records of at most so many bytes.
+    /// Builds the message with these extensions, in records of at most `record` bytes.
     fn message(extensions: &[Vec<u8>], record: usize) -> Vec<u8> {
         let body = [
             &[3, 3][..],
@@ -192,7 +192,7 @@ pub(super) mod tests {
             for end in 0..all.len() {
                 assert_eq!(read(&all[..end]), FirstBytes::Partial, "{record} {end}");
             }
-            // What follows in records of their own, as early data does, is not looked at.
+            // Later records, such as early data, are not parsed.
             let more = [&*all, &[23, 3, 3, 0, 1, 0]].concat();
             assert_eq!(read(&more), FirstBytes::Whole(Some("a.example".to_owned())));
         }
@@ -220,13 +220,14 @@ pub(super) mod tests {
         ] {
             assert_eq!(read(bytes), expected, "{bytes:?}");
         }
-        // Records without end.
+        // An endless sequence of records.
         let endless = b"\x16\x03\x01\x00\x05\x01\x00\xff\xff\x00".to_vec();
         let endless = [endless, b"\x16\x03\x01\x00\x01\x00".repeat(HELLO_BYTES_MAX / 6)].concat();
         assert_eq!(read(&endless), FirstBytes::Broken);
     }
 
-    /// Found by fuzzing: a record that goes on behind the message was understood, as long as what
+    /// Found by fuzzing: a record that continues behind the message was accepted as long as the
+    /// rest of it had not arrived.
     /// follows had not arrived.
     #[test]
     fn a_record_is_read_to_its_end_before_the_message_counts() {

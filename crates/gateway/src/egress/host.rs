@@ -1,4 +1,4 @@
-//! Hosts of requests and of rules, in one notation each.
+//! Hosts of requests and of rules, each in one canonical notation.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9110#section-7.2>
@@ -9,20 +9,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use node::client::is_name;
 
-/// Whom a request is for.
+/// Host of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RequestHost {
-    /// In lower case and without a dot at its end.
+    /// In lower case and without a final dot.
     Name(Box<str>),
-    /// IPv4 where it stands for one.
+    /// IPv4-mapped addresses are stored as IPv4.
     Address(IpAddr),
 }
 
 impl RequestHost {
-    /// Reads a host as it stands in an address; none when it is neither a name nor an address.
+    /// Parses a host as in a URL; `None` if it is neither a name nor an address.
     ///
-    /// What the C library and browsers take for an address of IPv4 (`127.1`, `0x7f.0.0.1`,
-    /// `2130706433`) is that address, so that no rule is passed by another notation.
+    /// All notations of an IPv4 address in the C library and in browsers (`127.1`, `0x7f.0.0.1`,
+    /// `2130706433`) are parsed as that address, so that no rule is bypassed by another notation.
     #[must_use]
     pub fn parse(text: &str) -> Option<RequestHost> {
         if let Some(inside) = text.strip_prefix('[') {
@@ -41,7 +41,7 @@ impl RequestHost {
         is_name(plain).then(|| RequestHost::Name(plain.to_ascii_lowercase().into()))
     }
 
-    /// The name that it has in TLS; none of an address.
+    /// Returns the server name for TLS; `None` for an address.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -50,7 +50,7 @@ impl RequestHost {
         }
     }
 
-    /// Returns the form that stands before a port.
+    /// Returns the form before a port.
     #[must_use]
     pub fn authority(&self) -> String {
         match self {
@@ -73,7 +73,7 @@ fn is_digits(text: &str, radix: u32) -> bool {
     text.chars().all(|digit| digit.is_digit(radix))
 }
 
-/// A part of an address of IPv4: decimal, octal with `0`, hexadecimal with `0x`.
+/// Parses a part of an IPv4 address: decimal, octal with `0`, hexadecimal with `0x`.
 fn number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
@@ -81,7 +81,7 @@ fn number(text: &str) -> Option<u64> {
         None => (text, 10),
     };
     if digits.is_empty() {
-        // `0x` is 0 for browsers.
+        // Browsers parse `0x` as 0.
         return (radix == 16).then_some(0);
     }
     if !is_digits(digits, radix) {
@@ -102,19 +102,19 @@ fn ipv4(text: &str) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from_bits(u32::try_from(high + last).ok()?))
 }
 
-/// Hosts that a rule is about.
+/// Hosts of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
-    /// Every one.
+    /// Every host.
     Any,
-    /// This one.
+    /// A single host.
     Exact(RequestHost),
-    /// All names that end so: `.example.com`.
+    /// All names with this suffix: `.example.com`.
     Below(Box<str>),
 }
 
 impl HostPattern {
-    /// Reads `example.com`, `*.example.com`, `*` or an address, with brackets or without.
+    /// Parses `example.com`, `*.example.com`, `*` or an address, with brackets or without.
     #[must_use]
     pub fn parse(text: &str) -> Option<HostPattern> {
         if text == "*" {
@@ -129,7 +129,7 @@ impl HostPattern {
         bare.ok().or_else(|| RequestHost::parse(text)).map(HostPattern::Exact)
     }
 
-    /// Returns whether a host is among them.
+    /// Returns whether the pattern matches a host.
     #[must_use]
     pub fn fits(&self, host: &RequestHost) -> bool {
         match (self, host) {
@@ -140,7 +140,7 @@ impl HostPattern {
         }
     }
 
-    /// Returns whether all hosts of `other` are among them.
+    /// Returns whether the pattern matches all hosts of `other`.
     #[must_use]
     pub fn covers(&self, other: &HostPattern) -> bool {
         match (self, other) {

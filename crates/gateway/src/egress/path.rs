@@ -1,4 +1,4 @@
-//! Paths of requests in the one notation that rules are compared with.
+//! Paths of requests in the canonical notation that rules are compared with.
 //!
 //! A server may interpret a path differently from this check: it decodes twice, takes `\` for
 //! `/`, merges slashes, cuts it off at `;`. A path that permits this is *odd*, and is
@@ -12,19 +12,19 @@ use std::fmt::Write as _;
 /// The path of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestPath {
-    /// There is one way to read it.
+    /// It is unambiguous.
     Plain {
-        /// Without percent-encoding and without dot segments.
+        /// Decoded, and without dot segments.
         text: String,
-        /// Path, encoded again.
+        /// Path to send, encoded again.
         sent: String,
     },
-    /// Servers may read it in different ways.
+    /// Servers may interpret it in different ways.
     Odd,
 }
 
 impl RequestPath {
-    /// Reads a path without its query.
+    /// Parses a path without its query.
     #[must_use]
     pub fn read(raw: &str) -> RequestPath {
         match plain(raw) {
@@ -56,7 +56,7 @@ fn plain(raw: &str) -> Option<String> {
     Some(format!("/{}", kept.join("/")))
 }
 
-/// None where a decoded character could be taken for something else.
+/// Decodes a path. `None` if a decoded character is ambiguous.
 fn decoded(raw: &str) -> Option<String> {
     let mut bytes = raw.bytes();
     let mut decoded = Vec::with_capacity(raw.len());
@@ -78,7 +78,7 @@ fn decoded(raw: &str) -> Option<String> {
         }
         decoded.push(byte);
     }
-    // Not every server refuses forms of UTF-8 that are too long: `%c0%af` would be a slash.
+    // Some servers accept overlong UTF-8: `%c0%af` would be a slash.
     String::from_utf8(decoded).ok()
 }
 
@@ -95,17 +95,17 @@ fn encoded(text: &str) -> String {
     sent
 }
 
-/// Paths that a rule is about.
+/// Paths of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathPattern {
-    /// This one.
+    /// A single path.
     Exact(String),
-    /// Paths that begin so.
+    /// Paths with this prefix.
     Begins(String),
 }
 
 impl PathPattern {
-    /// Reads `/v1/items`, `/v1/*` or `*`.
+    /// Parses `/v1/items`, `/v1/*` or `*`.
     #[must_use]
     pub fn parse(text: &str) -> Option<PathPattern> {
         let (text, is_open) = match text.strip_suffix('*') {
@@ -114,14 +114,14 @@ impl PathPattern {
             None => (text, false),
         };
         let RequestPath::Plain { text: plain, .. } = RequestPath::read(text) else { return None };
-        // `/a/..*` would be about something else than it seems.
+        // `/a/..*` would not match what it appears to match.
         if text.contains('*') || text.split('/').any(|part| part == "." || part == "..") {
             return None;
         }
         Some(if is_open { PathPattern::Begins(plain) } else { PathPattern::Exact(plain) })
     }
 
-    /// Returns whether a path in its one notation is among them.
+    /// Returns whether the pattern matches a path in canonical notation.
     #[must_use]
     pub fn fits(&self, text: &str) -> bool {
         match self {
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// A server that is as lenient as all servers together.
+    /// Simulates a server that is as lenient as all servers together.
     fn lenient(sent: &str) -> String {
         let mut text = sent.to_owned();
         for _ in 0..3 {
@@ -238,7 +238,7 @@ mod tests {
             if let RequestPath::Plain { text, sent } = RequestPath::read(&raw) {
                 prop_assert_eq!(lenient(&sent), text.trim_end_matches('/').to_owned()
                     + if text == "/" { "/" } else { "" });
-                // Reading it again changes nothing.
+                // Parsing the result again changes nothing.
                 prop_assert_eq!(RequestPath::read(&sent), RequestPath::Plain { text, sent });
             }
         }

@@ -1,4 +1,4 @@
-//! Tunnels: bytes both ways, once the first of them are for whom the tunnel was asked for.
+//! Tunnels: bytes both ways, after the first of them are verified to be for the requested host.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9110#section-9.3.6>
@@ -22,15 +22,15 @@ use super::first_read::ShortFirstRead;
 use super::hello::{self, FirstBytes};
 use super::host::RequestHost;
 
-/// Time that nothing may pass.
+/// Longest time without data.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
-/// Time for the first message of TLS.
+/// Longest time for the first message of TLS.
 pub(super) const HELLO_TIME_MAX: Duration = Duration::from_secs(30);
-/// Bytes that are passed on at one time.
+/// Bytes that are passed on at a time.
 const BUFFER_BYTES: usize = 16 << 10;
-/// Port on which TLS is spoken, and nothing else.
+/// Port that is used only for TLS.
 const HTTPS: u16 = 443;
-/// TLS's word for "access denied", so that a client need not guess.
+/// TLS alert "access denied", so that the client receives a reason.
 const DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// A tunnel whose client has received the response to `CONNECT`.
@@ -42,7 +42,7 @@ pub(super) struct ConnectTunnel {
     pub(super) exchange: Arc<ProxyExchange>,
 }
 
-/// Why a tunnel ends before its ends do.
+/// Reason why a tunnel is cut off.
 #[derive(Debug, thiserror::Error)]
 enum TunnelCut {
     #[error("{0}")]
@@ -54,7 +54,7 @@ enum TunnelCut {
 }
 
 impl ConnectTunnel {
-    /// Passes bytes until both ends are done, or it is cut.
+    /// Passes bytes until both ends are closed, or the tunnel is cut off.
     pub(super) async fn run(self) {
         let ConnectTunnel { client, server, host, port, exchange } = self;
         let Ok(upgraded) = client.await else {
@@ -99,7 +99,7 @@ impl ConnectTunnel {
     }
 }
 
-/// When something passed last.
+/// Time of the last transfer.
 struct LastActivity(AtomicU64);
 
 impl LastActivity {

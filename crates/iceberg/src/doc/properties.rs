@@ -1,4 +1,4 @@
-//! A table's properties: strings by strings, in the order and the form in which they came.
+//! A table's properties: a map of strings, in its original order and form.
 //!
 //! # References
 //! - <https://iceberg.apache.org/docs/latest/configuration/#table-properties>
@@ -11,18 +11,18 @@ use bytes::Bytes;
 use crate::json::cursor::JsonCursor;
 use crate::json::{JsonError, RawString};
 
-/// Properties of a table at the most.
+/// Most properties of a table.
 pub const PROPERTIES_MAX: usize = 100_000;
-/// Number of documents that before the current one the metadata log keeps.
+/// Property: number of earlier documents in the metadata log.
 pub const PREVIOUS_VERSIONS_MAX: &str = "write.metadata.previous-versions-max";
 /// Default number of previous versions, as in the reference.
 pub const PREVIOUS_VERSIONS_MAX_DEFAULT: usize = 100;
-/// Property: true if files that fall out of the log are deleted.
+/// Property: true if files that drop out of the log are deleted.
 pub const DELETE_AFTER_COMMIT: &str = "write.metadata.delete-after-commit.enabled";
 /// Property: version of the table format; it is set, not stored.
 pub const FORMAT_VERSION: &str = "format-version";
 
-/// Properties that say what the document says anyway. They are never kept.
+/// Properties that repeat fields of the document. They are never stored.
 pub const RESERVED: [&str; 9] = [
     FORMAT_VERSION,
     "uuid",
@@ -35,7 +35,7 @@ pub const RESERVED: [&str; 9] = [
     "default-sort-order",
 ];
 
-/// Strings by strings, in order.
+/// A map of strings, in order.
 #[derive(Clone, Debug, Default)]
 pub struct TableProperties(pub(crate) Vec<(RawString, RawString)>);
 
@@ -64,30 +64,30 @@ impl TableProperties {
         Ok(TableProperties(entries))
     }
 
-    /// Returns how many there are.
+    /// Returns the number of properties.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them, in order.
+    /// Iterates over all properties, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Returns a property; the last, should a document have it twice.
+    /// Returns a property; the last one, if a document has duplicates.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Cow<'_, str>> {
         self.0.iter().rev().find(|(it, _)| it == key).map(|(_, value)| value.as_str())
     }
 
-    /// Sets one, where it was or at the end.
+    /// Sets a property, in its place or at the end.
     pub fn set(&mut self, key: &str, value: &str) {
         let place = self.0.iter_mut().rev().find(|(it, _)| it == key);
         match place {
@@ -97,7 +97,7 @@ impl TableProperties {
         }
     }
 
-    /// Sets many at once; whether that changed anything. The reserved ones are left out.
+    /// Sets several properties; returns whether that changed anything. Reserved ones are left out.
     pub fn merge(&mut self, updates: &TableProperties) -> bool {
         let mut places: HashMap<String, usize> = HashMap::with_capacity(self.0.len());
         for (place, (key, _)) in self.0.iter().enumerate() {
@@ -125,7 +125,7 @@ impl TableProperties {
         is_changed
     }
 
-    /// Removes many at once; whether any of them was there.
+    /// Removes several properties; returns whether any of them existed.
     pub fn remove_all<'a>(&mut self, keys: impl IntoIterator<Item = &'a str>) -> bool {
         let keys: HashSet<&str> = keys.into_iter().collect();
         let before = self.0.len();
@@ -142,7 +142,7 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for TableProperties {
 }
 
 impl PartialEq for TableProperties {
-    /// Returns whether both say the same, in whatever order.
+    /// Compares the contents, regardless of order.
     fn eq(&self, other: &TableProperties) -> bool {
         let map_of = |it: &TableProperties| -> HashMap<String, String> {
             it.iter().map(|(k, v)| (k.into_owned(), v.into_owned())).collect()

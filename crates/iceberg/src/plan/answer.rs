@@ -1,4 +1,4 @@
-//! Tasks in JSON, as the interface has them.
+//! Tasks in JSON, in the form of Iceberg's REST interface.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
@@ -15,22 +15,22 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::json::{put_comma, put_integer, put_name, put_string};
 use crate::schema::ColumnType;
 
-/// Files of one answer at the most.
+/// Most files of one response.
 pub(super) const TASKS_MAX: usize = 2_000;
 
-/// Bytes of one answer after which no further file comes into it.
+/// Bytes of one response after which no further file is added.
 pub(super) const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// The files of one answer.
+/// The files of one response.
 #[derive(Debug)]
 pub struct PlanPage {
     pub(super) scan: Arc<BoundScan>,
     tasks: Vec<u8>,
     count: usize,
     delete_files: Vec<u8>,
-    /// Position of a delete file in this answer, by its place in all.
+    /// Positions of delete files in this response, by their indices in the scan.
     references: HashMap<usize, usize>,
-    /// Residual filters, by partition; and whether that is nothing.
+    /// Residual filters, by partition, and whether each is trivial.
     rests: HashMap<Vec<u8>, (Vec<u8>, bool)>,
     /// Rows of files that are to be read whole.
     pub(super) rows: i64,
@@ -49,15 +49,15 @@ impl PlanPage {
         }
     }
 
-    /// Returns whether nothing more is to come into this answer.
+    /// Returns whether the response is full.
     pub(super) fn is_full(&self) -> bool {
         self.count >= TASKS_MAX || self.tasks.len() + self.delete_files.len() >= ANSWER_BYTES_MAX
     }
 
-    /// Takes a data file, with what it is read with.
+    /// Adds a data file, with its delete files.
     ///
     /// # Errors
-    /// As of [`DeleteIndex::of`](super::deletes::DeleteIndex::of).
+    /// Those of [`DeleteIndex::of`](super::deletes::DeleteIndex::of).
     pub(super) fn add(&mut self, data: &LiveFile) -> Result<()> {
         let no_spec = || {
             CatalogError::new(
@@ -109,8 +109,8 @@ impl PlanPage {
         Ok(())
     }
 
-    /// Appends the members of an answer: its tasks, the delete files that they name, and what else
-    /// is to be asked for.
+    /// Appends the members of a response: its tasks, the delete files that they refer to, and the
+    /// remaining plan tasks.
     pub fn put(&self, plan_tasks: &[String], out: &mut Vec<u8>) {
         if !self.delete_files.is_empty() {
             put_name(out, "delete-files");
@@ -142,7 +142,7 @@ fn put_list(out: &mut Vec<u8>, items: &[u8]) {
     out.push(b']');
 }
 
-/// Appends a file; with the statistics of these columns where it is one of data.
+/// Appends a file; for a data file, with the statistics of these columns.
 fn put_file(out: &mut Vec<u8>, live: &LiveFile, specs: &PruneSpecs, stats: &[i32]) {
     let file = &*live.file;
     out.push(b'{');
@@ -177,7 +177,7 @@ fn put_file(out: &mut Vec<u8>, live: &LiveFile, specs: &PruneSpecs, stats: &[i32
     match file.content {
         FileContent::Data => {
             put_number(out, "first-row-id", live.first_row_id);
-            // Rows that say of themselves only which they are inherit when they were changed last.
+            // Rows that store only their id inherit the sequence number of their last change.
             if live.first_row_id.is_some() {
                 put_name(out, "data-sequence-number");
                 put_integer(out, live.sequence_number);
@@ -216,7 +216,7 @@ fn put_numbers(out: &mut Vec<u8>, numbers: impl Iterator<Item = i64>) {
     out.push(b']');
 }
 
-/// The values of the fields in their order.
+/// Appends the partition values in the order of the fields.
 fn put_partition(out: &mut Vec<u8>, file: &ContentFile, spec: Option<&PruneSpec>) {
     out.push(b'[');
     for field in spec.into_iter().flat_map(|spec| &spec.fields) {
@@ -226,7 +226,7 @@ fn put_partition(out: &mut Vec<u8>, file: &ContentFile, spec: Option<&PruneSpec>
         let typed = field.kind.as_ref().zip(value);
         match (typed.and_then(|(kind, value)| Some((kind, value.typed(kind)?))), value) {
             (Some((kind, value)), _) => value.put_json(kind, out),
-            // Of a type that nobody here knows: as its bytes say it.
+            // A value of an unknown type is written as its bytes.
             (None, Some(value)) => value.put_json(&ColumnType::Binary, out),
             (None, None) => out.extend_from_slice(b"null"),
         }

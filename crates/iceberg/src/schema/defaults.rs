@@ -1,5 +1,5 @@
-//! Values that columns have where nobody wrote any, as the format's "JSON single-value
-//! serialization" has them. A reader that cannot read one cannot read the table.
+//! Default values of columns, in the format's "JSON single-value serialization". A reader that
+//! cannot parse one cannot read the table.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#default-values>
@@ -11,14 +11,14 @@ use crate::ident::Uuid;
 use crate::json::{JsonKind, RawJson};
 use crate::{CatalogError, Result};
 
-/// Digits of a fraction of a second at the most.
+/// Most digits of a fraction of a second.
 const MICROS_DIGITS: usize = 6;
 const NANOS_DIGITS: usize = 9;
 
 /// Checks that the defaults of a column are values of its type.
 ///
 /// # Errors
-/// `IllegalArgument` when one is not, or the type has none.
+/// `IllegalArgument` if one is not, or the type allows none.
 pub(super) fn check_defaults(column: &SchemaColumn) -> Result<()> {
     let defaults = [&column.initial_default, &column.write_default];
     defaults.into_iter().flatten().try_for_each(|default| check(column, default))
@@ -71,7 +71,7 @@ fn is_text_of(kind: &ColumnType, text: &str) -> bool {
     }
 }
 
-/// Digits, with as many behind the point as the type has. An exponent moves the point.
+/// Checks a decimal number with exactly the scale of the type. An exponent moves the point.
 fn is_decimal(text: &str, scale: u32) -> bool {
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let Ok(exponent) = exponent.parse::<i32>() else { return false };
@@ -83,7 +83,7 @@ fn is_decimal(text: &str, scale: u32) -> bool {
     has_any && are_digits(whole) && are_digits(fraction) && behind == Some(i64::from(scale))
 }
 
-/// `2026-11-22`
+/// Checks a date: `2026-11-22`.
 fn is_date(text: &str) -> bool {
     let text = text.strip_prefix('-').unwrap_or(text);
     let mut parts = text.splitn(3, '-');
@@ -103,7 +103,7 @@ fn is_date(text: &str) -> bool {
     (1..=days).contains(&day)
 }
 
-/// `12:34:56.789012`; seconds and their fraction may be missing.
+/// Checks a time: `12:34:56.789012`; seconds and their fraction may be missing.
 fn is_time(text: &str, fraction_digits: usize) -> bool {
     let (text, fraction) = match text.split_once('.') {
         Some((text, fraction)) => (text, Some(fraction)),
@@ -131,7 +131,7 @@ fn is_timestamp(text: &str, fraction_digits: usize) -> bool {
     parts.is_some_and(|(date, time)| is_date(date) && is_time(time, fraction_digits))
 }
 
-/// The offset from UTC must be none.
+/// Checks a time with the offset of UTC.
 fn is_utc(text: &str, fraction_digits: usize) -> bool {
     let local = ["+00:00", "-00:00", "Z"].iter().find_map(|zone| text.strip_suffix(zone));
     local.is_some_and(|local| is_timestamp(local, fraction_digits))
@@ -141,7 +141,7 @@ fn is_hex(text: &str) -> bool {
     text.len().is_multiple_of(2) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// A number of exactly so many digits.
+/// Parses a number of exactly `digits` digits.
 fn number(text: Option<&str>, digits: usize) -> Option<u32> {
     let is_one = |text: &&str| text.len() == digits && text.bytes().all(|it| it.is_ascii_digit());
     text.filter(is_one)?.parse().ok()

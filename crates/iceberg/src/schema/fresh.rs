@@ -1,5 +1,5 @@
-//! New ids for the columns of a new table, in the order in which the reference gives them: first
-//! all columns of a struct, then what is within each.
+//! New ids for the columns of a new table, in the reference's order: first all columns of a struct,
+//! then the children of each.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
@@ -10,29 +10,29 @@ use crate::Result;
 use crate::error::{bad, invalid};
 use crate::json::{RawJson, put_comma, put_integer, put_name};
 
-/// A schema whose columns have got new ids.
+/// A schema whose columns have new ids.
 #[derive(Debug)]
 pub struct RenumberedSchema {
     /// The schema with the new ids.
     pub raw: RawJson,
-    /// Columns of the schema, whose types are written as they were before.
+    /// Columns of the schema, whose types are in their original form.
     pub columns: SchemaColumns,
     /// Highest new id; one less than the first if there is no column.
     pub last_column_id: i32,
-    /// New ids by the old ones.
+    /// New ids by old id.
     pub ids: HashMap<i32, i32>,
 }
 
-/// The schema with ids from `first` on.
+/// Assigns ids from `first` on.
 ///
 /// # Errors
-/// When it is no schema, an id stands for two columns, or an identifier field is none of them.
+/// If it is no schema, two columns share an id, or an identifier field does not exist.
 pub fn fresh_ids(schema: &RawJson, first: i32) -> Result<RenumberedSchema> {
     let mut columns = SchemaColumns::read(schema)?;
     let mut ids = HashMap::with_capacity(columns.list.len());
     let mut next = first;
-    // The list has each column before those within it: children of one parent, in order, are what
-    // gets ids in a row. Parents are then visited as deep as they go before the next.
+    // The list has parents before children: the children of one parent, in order, get consecutive
+    // ids. Parents are then visited depth first.
     let mut outermost = Vec::with_capacity(columns.list.len());
     let mut children = vec![Vec::new(); columns.list.len()];
     for (place, column) in columns.list.iter().enumerate() {
@@ -97,7 +97,7 @@ fn put_struct(out: &mut Vec<u8>, value: &RawJson, ids: &HashMap<i32, i32>) -> Re
 fn put_field(out: &mut Vec<u8>, field: &RawJson, ids: &HashMap<i32, i32>) -> Result<()> {
     out.push(b'{');
     for (name, value) in field.members()? {
-        // No default is no member: the reference cannot read one that is null.
+        // A null default is left out: the reference cannot read one.
         if value.is_null() && matches!(&*name, "initial-default" | "write-default") {
             continue;
         }

@@ -14,14 +14,14 @@ use crate::error::{illegal, invalid};
 use crate::json::{RawJson, put_comma};
 use crate::{CatalogError, ErrorReason, Result};
 
-/// Fields of a specification at the most.
+/// Most fields of a specification.
 pub const PARTITION_FIELDS_MAX: usize = 1_000;
-/// The first version of the format with transforms of several columns.
+/// First version of the format with transforms of several columns.
 const FORMAT_VERSION_SEVERAL: u8 = 3;
-/// The first version of the format in which the id of a field is that of no other.
+/// First version of the format in which the ids of fields are unique.
 const FORMAT_VERSION_IDS: u8 = 2;
 
-/// A field that data is partitioned by.
+/// A partition field.
 #[derive(Debug)]
 struct PartitionField {
     id: Option<i32>,
@@ -45,7 +45,7 @@ impl PartitionField {
 }
 
 impl fmt::Display for PartitionField {
-    /// Writes it as messages of the reference do.
+    /// Formats it as messages of the reference do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(id) = self.id {
             write!(f, "{id}: ")?;
@@ -54,8 +54,8 @@ impl fmt::Display for PartitionField {
     }
 }
 
-/// Returns whether both partition by the same columns, transforms and names, in the same order; ids
-/// of the fields do not matter.
+/// Returns whether both partition by the same columns, transforms and names, in the same order,
+/// regardless of the ids of the fields.
 #[must_use]
 pub fn same_spec(a: &RawJson, b: &RawJson) -> bool {
     let read = |spec: &RawJson| -> Result<Vec<PartitionField>> {
@@ -70,15 +70,15 @@ pub fn same_spec(a: &RawJson, b: &RawJson) -> bool {
     }
 }
 
-/// The specification with an id for each field that has none: that of the same field in another
-/// specification of the table, or the next. Also the highest id of its fields.
+/// Returns the specification with an id for each field: that of the same field in another
+/// specification of the table, or the next one. Also returns the highest id of its fields.
 ///
-/// One that is the table's already is checked against `schema` only, which may have columns now
-/// that have the names of its fields.
+/// An existing specification of the table is checked against `schema` only, which may now have
+/// columns with the names of its fields.
 ///
 /// # Errors
-/// `Validation` when a field has no column in `schema`, or none that it can be made of;
-/// `IllegalArgument` when it has no name of its own.
+/// `Validation` if a field has no source column in `schema`, or none of a suitable type;
+/// `IllegalArgument` if its name is not unique.
 pub fn bind_spec(spec: &RawJson, schema: &RawJson, doc: &TableDoc) -> Result<(RawJson, i32)> {
     let raws = fields_of(spec)?;
     if raws.len() > PARTITION_FIELDS_MAX {
@@ -87,7 +87,7 @@ pub fn bind_spec(spec: &RawJson, schema: &RawJson, doc: &TableDoc) -> Result<(Ra
         return Err(CatalogError::new(ErrorReason::TooLarge, message));
     }
     if raws.is_empty() {
-        // As most specifications are: no column is looked for.
+        // The most frequent case: no column is looked up.
         return Ok((
             spec.with("fields", &RawJson::written(b"[]".to_vec()))?,
             LAST_PARTITION_ID_NONE,
@@ -129,12 +129,12 @@ pub fn bind_spec(spec: &RawJson, schema: &RawJson, doc: &TableDoc) -> Result<(Ra
     Ok((spec.with("fields", &RawJson::written(out))?, last))
 }
 
-/// Gives an id to each field without one, and refuses ids that other fields have.
+/// Assigns an id to each field without one, and rejects ids that other fields have.
 fn give_ids(fields: &mut [PartitionField], doc: &TableDoc) -> Result<()> {
     let has_own_ids = doc.format_version >= FORMAT_VERSION_IDS;
     let (mut ids, mut terms) = (HashMap::new(), HashMap::new());
     if has_own_ids {
-        // What cannot be read has no term that a new field could have.
+        // An unreadable field cannot be equal to a new one.
         let raws = doc.specs.iter().filter_map(|spec| fields_of(&spec.raw).ok()).flatten();
         for known in raws.filter_map(|raw| PartitionField::read(&raw).ok()) {
             let Some(id) = known.id else { continue };
@@ -150,7 +150,7 @@ fn give_ids(fields: &mut [PartitionField], doc: &TableDoc) -> Result<()> {
         if !used.insert(id) {
             return Err(invalid(format!("Cannot use partition field id more than once: {id}")));
         }
-        // Version 1 made a field void in place of dropping it.
+        // Version 1 made a field void instead of dropping it.
         let is_of_another = ids.get(&id).is_some_and(|(terms, has_void)| {
             !has_void
                 && field.term.transform != FieldTransform::Void
@@ -198,7 +198,7 @@ fn check_term(field: &PartitionField, columns: &SchemaColumns, format_version: u
         }
     }
     if *transform == FieldTransform::Void {
-        // Its column may be gone.
+        // Its column may be removed.
         return Ok(());
     }
     for &id in sources {
@@ -225,8 +225,8 @@ fn check_term(field: &PartitionField, columns: &SchemaColumns, format_version: u
     Ok(())
 }
 
-/// The values of a partition are columns of their own where data is read: their names may be those
-/// of what they are made of, but of no other column.
+/// Partition values appear as columns when data is read: a field may have the name of its own
+/// source column, but of no other column.
 fn check_name(field: &PartitionField, columns: &SchemaColumns) -> Result<()> {
     let name = &field.name;
     if name.is_empty() {

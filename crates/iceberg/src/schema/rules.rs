@@ -12,22 +12,22 @@ use crate::Result;
 use crate::error::{bad, illegal, invalid};
 use crate::json::RawJson;
 
-/// The highest id of a column; those above are for columns that every table has (the table format,
-/// §Reserved Field IDs).
+/// Highest id of a column; greater ones are reserved for columns that every table has (the table
+/// format, §Reserved Field IDs).
 pub const COLUMN_ID_MAX: i32 = 2_147_483_447;
-/// The first version of the format whose columns may have defaults.
+/// First version of the format whose columns may have defaults.
 const FORMAT_VERSION_DEFAULTS: u8 = 3;
 
-/// Checks that a schema can be one of a table of this version.
+/// Checks that a table of this version may have a schema.
 ///
 /// # Errors
-/// When it is no schema, an id or a name stands for two columns, identifier fields are none that
-/// can be, or a type or a default is none of this version.
+/// If it is no schema, two columns share an id or a name, an identifier field is invalid, or a type
+/// or a default is not allowed in this version.
 pub fn check_schema(schema: &RawJson, format_version: u8) -> Result<()> {
     check_columns(schema, None, format_version)
 }
 
-/// As [`check_schema`], of a schema whose columns may have been read before.
+/// Like [`check_schema`], for a schema whose columns may already be parsed.
 ///
 /// # Errors
 /// Those of [`check_schema`].
@@ -80,8 +80,8 @@ fn check_type(column: &SchemaColumn) -> Result<()> {
     Ok(())
 }
 
-/// Refuses names of types that not all clients can read, so that no client makes a table that
-/// others cannot load: unknown ones, and such that are not written as the format writes them.
+/// Rejects type names that not all clients can read, so that no client creates a table that others
+/// cannot load: unknown ones, and those not in the format's spelling.
 fn check_type_name(text: &str, column: &SchemaColumn) -> Result<()> {
     let name = &column.name;
     if matches!(ColumnType::parse(text).map_err(illegal)?, ColumnType::Other(_)) {
@@ -98,7 +98,7 @@ fn check_type_name(text: &str, column: &SchemaColumn) -> Result<()> {
     Ok(())
 }
 
-/// Refuses everything that is too new for this version, in one message.
+/// Rejects everything that is too new for this version, in one message.
 fn check_version(columns: &SchemaColumns, format_version: u8) -> Result<()> {
     /// Number of names in the message.
     const SHOWN_MAX: usize = 20;

@@ -1,4 +1,4 @@
-//! From a document and updates to the next document.
+//! Applies updates to a document.
 
 use super::TableUpdate;
 use super::builder::TableBuilder;
@@ -12,15 +12,15 @@ use crate::error::invalid;
 use crate::json::RawJson;
 use crate::schema;
 
-/// No schema, specification or order: what a document has before its first.
+/// Id of a missing schema, specification or order, before the first one is added.
 const NO_ID: i32 = -1;
 
-/// Carries out updates, in order. `now_ms` is the time of the commit, in milliseconds since 1970.
-/// `None` if nothing changed by them, so that no new document is to be written.
+/// Applies updates, in order. `now_ms` is the time of the commit, in milliseconds since 1970.
+/// `None` if they change nothing, so that no new document has to be written.
 ///
 /// # Errors
-/// `Validation` or `IllegalArgument` when the table would not be valid any more, and `CommitFailed`
-/// when what is added is behind what is there: another commit came first.
+/// `Validation` or `IllegalArgument` if the table would become invalid, and `CommitFailed` if an
+/// addition is older than the present state: another commit was faster.
 pub fn apply(base: &TableDoc, updates: &[TableUpdate], now_ms: i64) -> Result<Option<TableDoc>> {
     let mut doc = base.clone();
     make_room(&mut doc, updates);
@@ -29,8 +29,8 @@ pub fn apply(base: &TableDoc, updates: &[TableUpdate], now_ms: i64) -> Result<Op
     if builder.is_changed { finish(builder).map(Some) } else { Ok(None) }
 }
 
-/// Gives the lists that a commit adds to the room for that: they would double, to be cut again when
-/// the document is settled.
+/// Reserves capacity for the additions of a commit: the lists would double, and would be shrunk
+/// again when the document is settled.
 fn make_room(doc: &mut TableDoc, updates: &[TableUpdate]) {
     let (mut snapshots, mut references) = (0, 0);
     for update in updates {
@@ -45,11 +45,11 @@ fn make_room(doc: &mut TableDoc, updates: &[TableUpdate]) {
     doc.metadata_log.reserve_exact(1);
 }
 
-/// Makes a table of the updates that finish a staged create. `uuid` and `location` are for a client
-/// that does not say them.
+/// Creates a table from the updates that finish a staged create. `uuid` and `location` are the
+/// defaults for a client that does not set them.
 ///
 /// # Errors
-/// As of [`apply`], and when there is no schema among them.
+/// Those of [`apply`], and if there is no schema among the updates.
 pub fn from_updates(
     updates: &[TableUpdate],
     uuid: &str,
@@ -87,12 +87,12 @@ pub fn from_updates(
     finish(builder)
 }
 
-/// Notes in the log that the document before was `base` and lies at `base_location`. Also which
-/// documents the log does not name any more: they are deleted once the commit is done if `new` says
-/// so, see [`TableDoc::deletes_old_metadata`].
+/// Adds `base`, which is at `base_location`, to the metadata log. Also returns the documents that
+/// the log no longer names: they are deleted after the commit if `new` requires it, see
+/// [`TableDoc::deletes_old_metadata`].
 #[must_use]
 pub fn logged(mut new: TableDoc, base: &TableDoc, base_location: &str) -> (TableDoc, Vec<String>) {
-    // A document from elsewhere may say nonsense here; `set-properties` may not.
+    // A foreign document may have an invalid value here; `set-properties` may not set one.
     let most = new.properties.get(PREVIOUS_VERSIONS_MAX).and_then(|most| most.parse::<i32>().ok());
     let most =
         most.map_or(PREVIOUS_VERSIONS_MAX_DEFAULT, |most| usize::try_from(most).unwrap_or(1));
@@ -118,7 +118,7 @@ fn finish(mut builder: TableBuilder) -> Result<TableDoc> {
     Ok(doc)
 }
 
-/// New data is partitioned and sorted by columns of the current schema.
+/// Checks that new data is partitioned and sorted by columns of the current schema.
 fn check_shape(doc: &TableDoc) -> Result<()> {
     let (Some(schema), Some(spec), Some(order)) =
         (doc.current_schema(), doc.default_spec(), doc.default_sort_order())

@@ -1,5 +1,5 @@
-//! A document while updates are carried out on it, one after the other: ids, schemas,
-//! specifications, orders, properties and keys. Snapshots are next door.
+//! A document to which updates are applied, one after the other: ids, schemas, specifications,
+//! orders, properties and keys. Snapshots are in `snapshots.rs`.
 
 use std::collections::HashSet;
 
@@ -16,35 +16,35 @@ use crate::json::RawJson;
 use crate::schema;
 use crate::{CatalogError, ErrorReason, Result};
 
-/// The lowest id of a partition field.
+/// Lowest id of a partition field.
 const PARTITION_ID_FIRST: i32 = LAST_PARTITION_ID_NONE + 1;
-/// The id of the first order that sorts; 0 is the one that does not.
+/// Id of the first sort order; 0 is the unsorted one.
 const SORT_ORDER_ID_FIRST: i32 = 1;
 
-/// A document that is being changed.
+/// A document in the process of being changed.
 pub(super) struct TableBuilder {
     pub(super) doc: TableDoc,
     pub(super) now_ms: i64,
-    /// True if anything is another than it was.
+    /// True if anything has changed.
     pub(super) is_changed: bool,
-    /// True if a schema, specification or order, or what the table's is, has changed.
+    /// True if a schema, specification or order, or the table's choice of them, has changed.
     pub(super) has_new_shape: bool,
     pub(super) last_added_schema: Option<i32>,
     pub(super) last_added_spec: Option<i32>,
     pub(super) last_added_order: Option<i32>,
     added_parts: [usize; 3],
     pub(super) removed_schemas: Vec<i32>,
-    /// Ids of all snapshots, once they are asked for.
+    /// Ids of all snapshots, once they are needed.
     pub(super) snapshot_ids: Option<SnapshotIds>,
     pub(super) added_snapshots: HashSet<i64>,
     pub(super) has_removed_snapshots: bool,
-    /// Snapshots of this commit that were the current one at some moment.
+    /// Snapshots of this commit that were temporarily the current one.
     pub(super) was_current: Vec<i64>,
 }
 
 impl TableBuilder {
     pub(super) fn new(doc: TableDoc, now_ms: i64) -> TableBuilder {
-        // Time does not go back, whatever a clock says: the logs must stay sorted.
+        // Time never goes back, regardless of the clock: the logs must stay sorted.
         let now_ms = now_ms.max(doc.last_updated_ms);
         TableBuilder {
             doc,
@@ -63,7 +63,7 @@ impl TableBuilder {
         }
     }
 
-    /// Carries out all of them, in order.
+    /// Applies all updates, in order.
     pub(super) fn run(&mut self, updates: &[TableUpdate]) -> Result<()> {
         let mut rest = updates;
         while let [update, after @ ..] = rest {
@@ -72,7 +72,7 @@ impl TableBuilder {
                 self.step(update)?;
                 continue;
             }
-            // Clients remove snapshots one by one; each pass over them all removes many.
+            // Clients remove snapshots one by one; consecutive removals are combined into one pass.
             let (run, after) = split_removals(update, after);
             rest = after;
             self.remove_snapshots(&run);
@@ -126,7 +126,7 @@ impl TableBuilder {
             TableUpdate::RemovePartitionSpecs(ids) => self.remove_specs(ids),
             TableUpdate::RemoveSchemas(ids) => self.remove_schemas(ids),
             TableUpdate::AddEncryptionKey(key) => {
-                // The first of a name stays, as in the reference: a key is never changed.
+                // The first key of an id stays, as in the reference: a key is never changed.
                 if !self.doc.encryption_keys.iter().any(|it| it.id == key.id) {
                     self.doc.encryption_keys.push(key.clone());
                     self.is_changed = true;
@@ -142,8 +142,8 @@ impl TableBuilder {
         }
     }
 
-    /// The catalog knows a table by its UUID, so that it is given once. The reference would change
-    /// it; the protocol says that this is not safe.
+    /// The catalog identifies a table by its UUID, which is therefore assigned once. The reference
+    /// would change it; the protocol says that this is not safe.
     fn assign_uuid(&mut self, uuid: &str) -> Result<()> {
         if uuid.eq_ignore_ascii_case(&self.doc.uuid) {
             return Ok(());
@@ -201,7 +201,7 @@ impl TableBuilder {
             })?;
             self.upgrade(version)?;
         }
-        // Every later commit would stumble over it.
+        // Otherwise every later commit would fail on it.
         if let Some(most) = updates.get(PREVIOUS_VERSIONS_MAX)
             && most.parse::<i32>().is_err()
         {
@@ -354,8 +354,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// The schema that a specification or an order is bound to: the current one, or in a table that
-    /// is being made the last that was added.
+    /// Returns the schema that a specification or an order is bound to: the current one or, in a
+    /// table that is being created, the last added one.
     fn shape(&self, what: &str) -> Result<RawJson> {
         let added = self.last_added_schema.and_then(|id| part(&self.doc.schemas, id));
         let schema = self.doc.current_schema().or(added);
@@ -364,7 +364,7 @@ impl TableBuilder {
     }
 }
 
-/// The ids of `first` and of the removals that follow it without anything between.
+/// Returns the ids of `first` and of the removals that directly follow it.
 fn split_removals<'a>(
     first: &TableUpdate,
     mut rest: &'a [TableUpdate],
@@ -380,7 +380,7 @@ fn split_removals<'a>(
     (run, rest)
 }
 
-/// Sets the statistics of a snapshot: new ones replace the old. Whether that changed anything.
+/// Sets the statistics of a snapshot, replacing old ones. Returns whether that changed anything.
 fn set_statistics(files: &mut Vec<StatisticsPart>, file: &StatisticsPart) -> bool {
     let is_about = |it: &&StatisticsPart| it.snapshot_id == file.snapshot_id;
     let mut about = files.iter().filter(is_about);
@@ -398,7 +398,7 @@ fn remove_statistics(files: &mut Vec<StatisticsPart>, snapshot_id: i64) -> bool 
     files.len() != before
 }
 
-/// Parts of version 1 may lack ids that later versions want.
+/// Adds the ids that parts of version 1 may lack and later versions require.
 fn fill_ids(doc: &mut TableDoc) -> Result<()> {
     for schema in &mut doc.schemas {
         if schema.raw.get("schema-id").is_none() {
@@ -423,13 +423,13 @@ fn fill_ids(doc: &mut TableDoc) -> Result<()> {
     Ok(())
 }
 
-/// The id that an update means: [`LAST_ADDED`] is the last that this commit has added.
+/// Returns the id that an update refers to: [`LAST_ADDED`] is the last one added by this commit.
 fn chosen(id: i32, last_added: Option<i32>, what: &str) -> Result<i32> {
     let none = || invalid(format!("Cannot set last added {what}: no {what} has been added"));
     if id == LAST_ADDED { last_added.ok_or_else(none) } else { Ok(id) }
 }
 
-/// Above all ids of this kind, and at least `first`. Ids are not used again.
+/// Returns an id greater than all of this kind, and at least `first`. Ids are never reused.
 fn next_id(parts: &[MetadataPart], first: i32) -> Result<i32> {
     let Some(last) = parts.iter().map(|part| part.id).max() else { return Ok(first) };
     let next = last.checked_add(1).ok_or_else(|| invalid("the ids are used up"))?;

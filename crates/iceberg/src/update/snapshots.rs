@@ -1,4 +1,4 @@
-//! Snapshots, the branches and tags that stand for them, and the log of which was the current one.
+//! Snapshots, the branches and tags that refer to them, and the log of current snapshots.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#snapshots>
@@ -31,8 +31,8 @@ impl TableBuilder {
                      {first} < {next}"
                 )));
             }
-            // The reference adds to the old number. That is the same unless the snapshot leaves
-            // ids out, and then the next one would be given ids of this one again.
+            // The reference adds to the old number. That is the same unless the snapshot skips ids;
+            // then the next snapshot would reuse ids of this one.
             let after = first.checked_add(added);
             *next = after.ok_or_else(|| invalid("Cannot add a snapshot: no more row ids"))?;
         }
@@ -113,7 +113,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// The log says when a snapshot was made if this commit brought it, else when it was chosen.
+    /// The log has the creation time of a snapshot if this commit added it, otherwise the time of
+    /// selection.
     fn set_current(&mut self, id: i64) {
         let is_added = self.added_snapshots.contains(&id);
         let made_ms = self.doc.snapshot(id).filter(|_| is_added).map(|it| it.timestamp_ms);
@@ -134,7 +135,8 @@ impl TableBuilder {
         self.is_changed |= self.doc.refs.len() != before;
     }
 
-    /// Statistics and names of what is removed go with it. Ids that are unknown are gone already.
+    /// Statistics and references of removed snapshots are removed with them. Unknown ids count as
+    /// already removed.
     pub(super) fn remove_snapshots(&mut self, ids: &HashSet<i64>) {
         if !self.known_snapshots().remove_all(ids) {
             return;
@@ -150,8 +152,8 @@ impl TableBuilder {
         (self.is_changed, self.has_removed_snapshots) = (true, true);
     }
 
-    /// Leaves in the log what clients can still travel to: no snapshot that was current only within
-    /// this commit, and nothing before one that is gone.
+    /// Keeps in the log only what clients can still travel to: no snapshot that was current only
+    /// within this commit, and nothing before a removed one.
     pub(super) fn repair_log(&mut self) {
         let current = self.doc.current_snapshot_id;
         let passing: HashSet<i64> =
@@ -170,7 +172,7 @@ impl TableBuilder {
                 kept.push(entry);
             }
         }
-        // A document from elsewhere may have come without a log; what is current belongs into it.
+        // A foreign document may lack a log, which must contain the current snapshot.
         if let Some(snapshot) = current.and_then(|id| self.doc.snapshot(id))
             && kept.last().is_none_or(|last| last.snapshot_id != snapshot.id)
         {
@@ -180,7 +182,7 @@ impl TableBuilder {
         self.doc.snapshot_log = kept;
     }
 
-    /// A snapshot is read with the schema that it was written with.
+    /// A snapshot is read with the schema that it was written with, so that schema must stay.
     pub(super) fn check_removed_schemas(&self) -> Result<()> {
         let needed =
             |it: &&TableSnapshot| it.schema_id.is_some_and(|id| self.removed_schemas.contains(&id));
@@ -205,7 +207,7 @@ impl TableBuilder {
 /// Ids of a document's snapshots while some are added and removed.
 #[derive(Debug)]
 pub(super) struct SnapshotIds {
-    /// Those that were there before, in order.
+    /// Earlier ids, sorted.
     before: Vec<i64>,
     added: HashSet<i64>,
 }
@@ -229,7 +231,7 @@ impl SnapshotIds {
         self.added.insert(id);
     }
 
-    /// Removes ids; whether any of them was there.
+    /// Removes ids; returns whether any of them existed.
     fn remove_all(&mut self, ids: &HashSet<i64>) -> bool {
         let count = self.before.len() + self.added.len();
         self.before.retain(|id| !ids.contains(id));
@@ -264,7 +266,8 @@ fn check_retention(reference: &SnapshotReference) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a commit that lost a race: the client loads the table again, and has not lost its files.
+/// Rejects a commit that lost a race: the client then reloads the table, and its files are not
+/// lost.
 fn stale(message: impl AsRef<str>) -> CatalogError {
     let message = format!("Validation failed, please retry: {}", message.as_ref());
     CatalogError::new(ErrorReason::CommitFailed, message)

@@ -1,4 +1,4 @@
-//! Takes a view's document apart, and a version of a view as a client sends it.
+//! Parses a view's document, and a version of a view from a client.
 //!
 //! # References
 //! - <https://iceberg.apache.org/view-spec/>
@@ -21,12 +21,11 @@ use crate::json::{JsonKind, RawJson, RawString};
 use crate::{CatalogError, ErrorReason, Result};
 
 impl ViewDoc {
-    /// Takes a document apart and checks that it is consistent.
+    /// Parses a document and checks that it is consistent.
     ///
     /// # Errors
-    /// `IllegalArgument` or `BadRequest`: it is none, or none of a version that is known here, or
-    /// contradicts itself. Whoever reads a document of the catalog's own turns that into a failure
-    /// of the server.
+    /// `IllegalArgument` or `BadRequest`: it is malformed, has an unknown version, or contradicts
+    /// itself. Readers of stored documents convert this into a server error.
     pub fn parse(text: Bytes) -> Result<ViewDoc> {
         let mut slots = Vec::new();
         let mut cursor = JsonCursor::new(&text)?;
@@ -107,7 +106,7 @@ fn read(slots: &[ViewSlot]) -> Result<ViewDoc> {
 }
 
 impl ViewVersion {
-    /// Reads one, as documents and clients have it.
+    /// Parses a version from a document or a client.
     pub(super) fn read(raw: RawJson) -> Result<ViewVersion> {
         let version = ViewVersion {
             id: int(&raw, "version-id")?,
@@ -125,10 +124,10 @@ impl ViewVersion {
         Ok(version)
     }
 
-    /// Dialects of its texts in lower case, in order.
+    /// Returns the dialects of its texts in lower case, sorted.
     ///
     /// # Errors
-    /// When one of its representations is none.
+    /// If one of its representations is invalid.
     pub(super) fn dialects(&self) -> Result<Vec<String>> {
         let mut dialects = Vec::new();
         let list = need(&self.raw, "field", "representations")?;
@@ -151,7 +150,7 @@ impl ViewVersion {
         Ok(dialects)
     }
 
-    /// Types of its representations that are no SQL.
+    /// Returns the types of its representations other than SQL.
     pub(super) fn other_types(&self) -> Vec<String> {
         let list = self.raw.get("representations");
         let items = list.as_ref().and_then(|list| list.items().ok()).into_iter().flatten();
@@ -159,7 +158,7 @@ impl ViewVersion {
         kinds.filter(|kind| !kind.eq_ignore_ascii_case("sql")).collect()
     }
 
-    /// Returns whether both are the same view of the same schema, whenever they were made.
+    /// Returns whether both are the same view of the same schema, regardless of their times.
     pub(super) fn same(&self, other: &ViewVersion) -> bool {
         let value = |it: &ViewVersion, name| {
             let value = it.raw.present(name);
@@ -182,7 +181,7 @@ impl VersionLogEntry {
     }
 }
 
-/// Levels of a namespace; a version may have none to speak of.
+/// Levels of a namespace, which may be missing or empty in a version.
 #[derive(Debug)]
 struct NamespaceIdentOrNone;
 

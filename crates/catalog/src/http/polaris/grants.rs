@@ -1,4 +1,4 @@
-//! Grants of catalog roles: rights, by the names that Polaris has for them.
+//! Grants of catalog roles: rights, by their names in Polaris.
 //!
 //! # References
 //! - <https://github.com/apache/polaris/blob/main/spec/polaris-management-service.yml>
@@ -58,7 +58,7 @@ struct GrantFields {
     privilege: String,
 }
 
-/// The right that a privilege is.
+/// Maps a privilege to a right.
 type RightOf = fn(SecurableKind, &str) -> Result<AccessRight>;
 
 /// Parsed request for a grant.
@@ -68,10 +68,10 @@ struct RequestedGrant {
 }
 
 impl GrantFields {
-    /// The grant that it is, by what a privilege is as a right.
+    /// Parses the grant, mapping its privilege by `right`.
     ///
     /// # Errors
-    /// `NotImplemented` for what there is not here; `BadRequest` for what makes no sense.
+    /// `NotImplemented` for unsupported fields; `BadRequest` for contradictory ones.
     fn read(self, principal: String, right: RightOf) -> Result<RequestedGrant> {
         let GrantFields { r#type, namespace, table_name, view_name, policy_name, privilege } = self;
         if r#type == "policy" {
@@ -151,7 +151,7 @@ pub(super) async fn revoke(input: &CatalogRequest<'_>) -> Result<Response> {
     Ok(answer::made_so())
 }
 
-/// Returns what is asked for, by somebody who may.
+/// Returns the requested grant, after checking the caller's rights.
 async fn wanted(
     input: &CatalogRequest<'_>,
     right: RightOf,
@@ -164,7 +164,7 @@ async fn wanted(
     Ok((warehouse, wanted))
 }
 
-/// Refuses a table that is a view, and the other way round: their privileges are not the same.
+/// Rejects a table that is a view, and vice versa: their privileges differ.
 async fn require_kind(
     input: &CatalogRequest<'_>,
     warehouse: &Warehouse,

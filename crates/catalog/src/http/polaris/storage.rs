@@ -8,14 +8,14 @@ use crate::error::{Result, bad};
 use crate::service::WarehouseRecord;
 use crate::storage::StorageSettings;
 
-/// In a directory of the server.
+/// Type of storage in a directory of the server.
 const FILE: &str = "FILE";
 
-/// In a bucket.
+/// Type of storage in a bucket.
 const S3: &str = "S3";
 
-/// Storage fields of a request. What there is no place for here makes it one that is refused,
-/// whatever it is set to: to pass over a key for encryption would be to promise it.
+/// Storage fields of a request. A field without an equivalent here causes a rejection, whatever its
+/// value: to ignore an encryption key would be to promise encryption.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct StorageFields {
@@ -38,7 +38,7 @@ pub(super) struct StorageFields {
     allowed_kms_keys: Option<Vec<IgnoredAny>>,
 }
 
-/// Storage fields of an answer.
+/// Storage fields of a response.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StorageInfo {
@@ -89,10 +89,10 @@ impl StorageInfo {
     }
 }
 
-/// Reads what a request says.
+/// Parses the fields of a request.
 ///
 /// # Errors
-/// `NotImplemented` for what there is not here, by name; `BadRequest` for what is nothing.
+/// `NotImplemented` for unsupported fields, by name; `BadRequest` for invalid ones.
 pub(super) fn read(text: serde_json::Value) -> Result<StorageFields> {
     match text.get("storageType").and_then(serde_json::Value::as_str) {
         Some(FILE | S3) => {}
@@ -134,7 +134,7 @@ pub(super) fn read(text: serde_json::Value) -> Result<StorageFields> {
     }
 }
 
-/// Refuses storage of another type than its place.
+/// Rejects a storage type that does not fit the location.
 pub(super) fn require_kind(fields: &StorageFields, root: &str) -> Result<()> {
     match root.starts_with("s3") == (fields.storage_type == S3) {
         true => Ok(()),
@@ -142,16 +142,16 @@ pub(super) fn require_kind(fields: &StorageFields, root: &str) -> Result<()> {
     }
 }
 
-/// The places that it may have beside its root.
+/// Returns the additional locations beside the root.
 pub(super) fn others(fields: &StorageFields, root: &str) -> Vec<String> {
     let all = fields.allowed_locations.iter().flatten().map(|it| it.trim_end_matches('/'));
     all.filter(|it| *it != root).map(str::to_owned).collect()
 }
 
-/// Returns how clients get at it. What Polaris does not know of stays as it is in `now`.
+/// Returns the settings of client access. Settings unknown to Polaris are taken from `now`.
 pub(super) fn settings(fields: &StorageFields, now: Option<&StorageSettings>) -> StorageSettings {
     let now = now.cloned().unwrap_or_else(|| StorageSettings {
-        // Its tools look for tables where Polaris puts them.
+        // Polaris's tools expect tables in plain locations.
         plain_locations: true,
         ..StorageSettings::default()
     });

@@ -9,16 +9,16 @@ use std::collections::HashMap;
 use super::{AvroError, Read};
 use crate::json::{JsonKind, RawJson};
 
-/// Types of a schema, those within types included.
+/// Most types of a schema, including nested ones.
 const NODES_MAX: usize = 20_000;
 
-/// Types within each other.
+/// Deepest nesting of types.
 const NESTING_MAX: usize = 32;
 
 /// Longest `fixed`, in bytes.
 const FIXED_BYTES_MAX: usize = 1 << 20;
 
-/// A type by its place in the schema.
+/// Index of a type in the schema.
 pub(super) type NodeId = usize;
 
 /// A type.
@@ -48,7 +48,7 @@ pub(super) struct AvroField {
     pub(super) node: NodeId,
 }
 
-/// A schema: types that name each other by their places.
+/// A schema: types that refer to each other by index.
 #[derive(Debug)]
 pub(in crate::plan) struct AvroSchema {
     nodes: Vec<AvroType>,
@@ -57,10 +57,10 @@ pub(in crate::plan) struct AvroSchema {
 }
 
 impl AvroSchema {
-    /// Reads a schema.
+    /// Parses a schema.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is invalid.
     pub(super) fn read(text: &RawJson) -> Read<AvroSchema> {
         let mut schema = AvroSchema { nodes: Vec::new(), root: 0, names: HashMap::new() };
         schema.root = schema.add(text, 0)?;
@@ -127,7 +127,7 @@ impl AvroSchema {
     }
 
     fn add_record(&mut self, text: &RawJson, depth: usize) -> Read<NodeId> {
-        // Its place is known to what is in it: a name may stand for it there.
+        // Its index is known to its fields, which may refer to it by name.
         let place = self.push_named(text, AvroType::Record(Vec::new()))?;
         let fields = member(text, "fields")?;
         let items =
