@@ -1,11 +1,11 @@
-//! An Iceberg REST catalog: which tables and views there are, and which metadata each has now.
+//! An Iceberg REST catalog: the existing tables and views, and the current metadata of each.
 //!
-//! It never reads or writes data: only metadata documents, and manifests where a scan is planned.
-//! It never rebuilds what a client wrote: a document is ids and the bytes of its parts, so that
-//! what nobody here knows comes back as it came.
+//! It never reads or writes data: only metadata documents, and manifests for planning scans. Parts
+//! written by clients are never rebuilt: a document is ids and the bytes of its parts, so that
+//! unknown content is preserved.
 //!
-//! Documents, commits and scans, which need neither clock nor file nor the name of a table, are the
-//! crate `iceberg`.
+//! Documents, commits and scans, which need no clock, file or name of a table, are in the crate
+//! `iceberg`.
 //!
 //! # Files
 //! From the top down; a file uses those below it, and `tidy` keeps it so:

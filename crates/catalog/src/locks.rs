@@ -9,7 +9,7 @@ use tokio::sync::OwnedMutexGuard;
 
 type Place = Arc<tokio::sync::Mutex<()>>;
 
-/// Keys that somebody has or waits for. There is nothing for any other key.
+/// Locks of the keys that are locked or waited for. Other keys take no memory.
 #[derive(Debug)]
 pub struct KeyLocks<K: Eq + Hash + Clone> {
     places: Mutex<HashMap<K, Place>>,
@@ -31,7 +31,7 @@ pub struct KeyLockGuard<K: Eq + Hash + Clone> {
 }
 
 impl<K: Eq + Hash + Clone> KeyLocks<K> {
-    /// Waits for the key. Those who wait are served in order; who stops waiting leaves no trace.
+    /// Waits for the key. Waiters are served in order; a cancelled wait leaves no trace.
     pub async fn lock(self: &Arc<Self>, key: K) -> KeyLockGuard<K> {
         let place = Arc::clone(self.places.lock().entry(key.clone()).or_default());
         let locks = Arc::clone(self);
@@ -43,7 +43,7 @@ impl<K: Eq + Hash + Clone> KeyLocks<K> {
 
 #[cfg(test)]
 impl<K: Eq + Hash + Clone> KeyLocks<K> {
-    /// Returns whether nobody has a key or waits for one.
+    /// Returns whether no key is locked or waited for.
     pub(crate) fn is_idle(&self) -> bool {
         self.places.lock().is_empty()
     }
@@ -54,7 +54,7 @@ impl<K: Eq + Hash + Clone> Drop for KeyLockGuard<K> {
         drop(self.guard.take());
         drop(self.place.take());
         let mut places = self.locks.places.lock();
-        // Only the map has it: nobody else can get hold of it while the map is locked.
+        // Only the map holds it: no other task can obtain it while the map is locked.
         if places.get(&self.key).is_some_and(|place| Arc::strong_count(place) == 1) {
             places.remove(&self.key);
         }

@@ -1,6 +1,6 @@
-//! Metrics of the catalog: what is in memory, and how often that was enough.
+//! Metrics of the catalog: content and hit rates of its caches, and counters.
 //!
-//! Everything is read when it is asked for.
+//! All values are read when they are collected.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::service::Catalog;
 
-/// Registers everything that is told of a catalog.
+/// Registers the metrics of a catalog.
 pub fn register(catalog: &Catalog, registry: &mut Registry) {
     registry.register_collector(Box::new(PublishedMetrics(catalog.clone())));
 }

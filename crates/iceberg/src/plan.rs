@@ -1,5 +1,5 @@
-//! Scans that are planned here: which files have the rows that a client asks for, and with which
-//! deletes each is read.
+//! Server-side scan planning: the files with the rows that a client requests, and the deletes that
+//! apply to each.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | `scan`, `answer` | a scan from its snapshot to its answers |
 //! | `files`, `figures` | all files of a snapshot, without a filter; how many and how large they are |
 //!
-//! Nothing that can match is ever left out: where a fact is missing, nobody knows, and the file
-//! stays. Manifests are bytes of a stranger's.
+//! A file that may match is never left out: if a fact is unknown, the file stays. Manifests are
+//! untrusted input.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#scan-planning>

@@ -5,13 +5,13 @@
 
 use serde_json::{Value, json};
 
-/// Bytes of a text that are shown from its beginning, where it is too long.
+/// Bytes from the beginning of a text that are shown if it is too long.
 pub(crate) const HEAD_BYTES: usize = 8 << 10;
 
-/// Bytes that are shown from its end.
+/// Bytes from its end that are shown.
 pub(crate) const TAIL_BYTES: usize = 8 << 10;
 
-/// A text, cut in the middle where it is too long, with the number of bytes that are left out.
+/// Cuts a text that is too long in the middle, and states the number of omitted bytes.
 pub(crate) fn cut(text: &str) -> String {
     if text.len() <= HEAD_BYTES + TAIL_BYTES {
         return text.to_owned();
@@ -22,7 +22,7 @@ pub(crate) fn cut(text: &str) -> String {
     format!("{first}\n[… {} bytes left out …]\n{last}", tail_start - head)
 }
 
-/// Standard output and error of a result, as a model is shown them.
+/// Returns standard output and error of a result in the form for a model.
 pub(crate) fn output_text(result: &Value) -> String {
     let mut text = String::new();
     for (name, title) in [("stdout", ""), ("stderr", "standard error:\n")] {
@@ -39,7 +39,7 @@ pub(crate) fn output_text(result: &Value) -> String {
 }
 
 /// Cuts standard output and error in the document of a result as in its text: some clients show a
-/// model the one, some the other.
+/// model the document, some the text.
 pub(crate) fn cut_output(result: &mut Value) {
     for name in ["stdout", "stderr"] {
         if let Some(Value::String(output)) = result.get_mut(name) {
@@ -48,12 +48,12 @@ pub(crate) fn cut_output(result: &mut Value) {
     }
 }
 
-/// A block of text.
+/// Returns a block of text.
 pub(crate) fn text(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-/// Media type of an image by its first bytes, where it is one that models can look at.
+/// Returns the media type of an image by its first bytes, if models support it.
 pub(crate) fn image_type(bytes: &[u8]) -> Option<&'static str> {
     let known: [(&[u8], &str); 3] = [
         (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -66,24 +66,24 @@ pub(crate) fn image_type(bytes: &[u8]) -> Option<&'static str> {
     known.into_iter().find(|(magic, _)| bytes.starts_with(magic)).map(|(_, name)| name)
 }
 
-/// A block with an image; `data` is base64.
+/// Returns a block with an image; `data` is base64.
 pub(crate) fn image(data: &str, media_type: &str) -> Value {
     json!({ "type": "image", "data": data, "mimeType": media_type })
 }
 
-/// A block that leads to a file of a session.
+/// Returns a block with a link to a file of a session.
 pub(crate) fn file_link(session: &str, path: &str) -> Value {
     let name = path.rsplit('/').next().unwrap_or(path);
     json!({ "type": "resource_link", "uri": file_uri(session, path), "name": name })
 }
 
-/// Address of a file of a session as a resource. The path is absolute.
+/// Returns the resource URI of a file of a session. The path is absolute.
 pub(crate) fn file_uri(session: &str, path: &str) -> String {
     let path = percent_encoding::utf8_percent_encode(path, IN_PATH);
     format!("cove://sessions/{session}/files{path}")
 }
 
-/// Session and path of such an address.
+/// Parses a URI from [`file_uri`] into session and path.
 pub(crate) fn parse_file_uri(uri: &str) -> Option<(String, String)> {
     let rest = uri.strip_prefix("cove://sessions/")?;
     let (session, path) = rest.split_once("/files")?;
@@ -92,7 +92,7 @@ pub(crate) fn parse_file_uri(uri: &str) -> Option<(String, String)> {
         .then(|| (session.to_owned(), path.into_owned()))
 }
 
-/// Returns whether a text may be the id of a session, and so a part of a path as it is.
+/// Returns whether a text may be the id of a session, and so is safe as a path segment.
 pub(crate) fn is_session_id(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

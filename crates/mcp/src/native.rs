@@ -9,14 +9,14 @@ use http_body_util::{BodyExt as _, Limited};
 use node::http::{ConnectionPeer, InProcessCaller, InProcessRoutes};
 use serde_json::Value;
 
-/// Longest answer that is taken from the native interface, in bytes.
+/// Longest response from the native interface, in bytes.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// The native interface as one caller may use it.
+/// The native interface on behalf of one caller.
 #[derive(Clone, Debug)]
 pub(crate) struct NativeApi(InProcessCaller);
 
-/// An answer of the native interface that is not one of success.
+/// A response of the native interface without success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NativeError {
     pub(crate) status: StatusCode,
@@ -25,7 +25,7 @@ pub(crate) struct NativeError {
 }
 
 impl NativeApi {
-    /// Takes from a request of the caller what identifies it.
+    /// Creates the interface from the credentials of a caller's request.
     pub(crate) fn of(
         routes: InProcessRoutes,
         headers: &HeaderMap,
@@ -34,10 +34,10 @@ impl NativeApi {
         NativeApi(InProcessCaller::of(routes, headers, peer.map(ConnectionPeer)))
     }
 
-    /// Sends JSON, or nothing, and reads JSON.
+    /// Sends optional JSON, and returns the JSON response.
     ///
     /// # Errors
-    /// When the answer is not one of success, with its sentence.
+    /// If the response is no success, with its message.
     pub(crate) async fn json(
         &self,
         method: Method,
@@ -55,10 +55,10 @@ impl NativeApi {
         })
     }
 
-    /// Sends bytes, or nothing, and reads bytes.
+    /// Sends optional bytes, and returns the bytes of the response.
     ///
     /// # Errors
-    /// When the answer is not one of success, with its sentence.
+    /// If the response is no success, with its message.
     pub(crate) async fn call(
         &self,
         method: Method,

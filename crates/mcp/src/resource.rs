@@ -1,4 +1,4 @@
-//! The server as a resource that an authorization server protects: its metadata, and challenges.
+//! The server as an OAuth protected resource: its metadata, and challenges.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9728>
@@ -8,11 +8,11 @@ use axum::http::Uri;
 use node::auth::{TokenScope, TokenScopes};
 use serde_json::{Value, json};
 
-/// Path of the metadata of the whole server. That of a resource is below it, by the resource's
-/// path.
+/// Path of the metadata of the whole server. That of a resource is below it, followed by the
+/// resource's path.
 pub const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
-/// An address that no client could use.
+/// The address is not usable by clients.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a URL of this server, such as `https://cove.example/mcp`: set `mcp.resource`, or \
@@ -20,7 +20,7 @@ pub const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 )]
 pub struct UnusableResource(String);
 
-/// Metadata of the server for clients that have no token yet.
+/// Metadata of the server for clients without a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtectedResource {
     document: Value,
@@ -30,10 +30,11 @@ pub struct ProtectedResource {
 }
 
 impl ProtectedResource {
-    /// The resource at this address, for which these issuers give out tokens of these scopes.
+    /// Creates the resource at this address, for which these issuers issue tokens with these
+    /// scopes.
     ///
     /// # Errors
-    /// When the address is none of HTTP.
+    /// If the address is no HTTP URL.
     pub fn new(
         address: &str,
         issuers: &[&str],
@@ -46,7 +47,7 @@ impl ProtectedResource {
         else {
             return Err(unusable());
         };
-        // It stands between quotation marks in a header.
+        // It is quoted in a header.
         if address.contains(['"', '\\']) {
             return Err(unusable());
         }
@@ -63,18 +64,18 @@ impl ProtectedResource {
         Ok(ProtectedResource { document, metadata, scopes: names.join(" ") })
     }
 
-    /// The document.
+    /// Returns the document.
     pub(crate) fn document(&self) -> &Value {
         &self.document
     }
 
-    /// Parameters of a challenge to callers without a valid token.
+    /// Returns the parameters of a challenge to callers without a valid token.
     #[must_use]
     pub fn challenge(&self) -> String {
         format!("resource_metadata=\"{}\", scope=\"{}\"", self.metadata, self.scopes)
     }
 
-    /// A challenge to callers whose token lacks a scope.
+    /// Returns a challenge to callers whose token lacks a scope.
     pub(crate) fn scope_challenge(this: Option<&ProtectedResource>, scope: TokenScope) -> String {
         let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
         match this {

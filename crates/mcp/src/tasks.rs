@@ -1,5 +1,5 @@
-//! Tasks (`io.modelcontextprotocol/tasks`): a program that runs for long is an execution of the
-//! durable queue, by whose id the client asks for its result, from any server and after a restart.
+//! Tasks (`io.modelcontextprotocol/tasks`): a long-running program is an execution of the durable
+//! queue, whose id the client uses to poll for its result, on any server and after a restart.
 //!
 //! # References
 //! - <https://modelcontextprotocol.github.io/ext-tasks/specification/2026-07-28/tasks.html>
@@ -17,17 +17,17 @@ use crate::tools::{ToolResult, code};
 /// Name of the extension.
 pub(crate) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// Time after which a program that goes on becomes a task. One that is over before is answered as
-/// always: a client that polls would learn of it later.
+/// Time after which a running program becomes a task. The result of a shorter one is returned
+/// directly: a client that polls would learn of it later.
 const TASK_AFTER: Duration = Duration::from_secs(2);
 
-/// Interval at which a client is to ask, in milliseconds.
+/// Polling interval for clients, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 1_000;
 
 /// Longest id of an execution, in bytes.
 const ID_BYTES_MAX: usize = 64;
 
-/// Runs a program by the queue. Answers its result where it is over soon, else a task.
+/// Runs a program by the queue. Returns its result if it finishes soon, otherwise a task.
 pub(crate) async fn run_code(api: &NativeApi, args: Map<String, Value>) -> McpOutcome {
     let failed = |result: ToolResult| Ok(McpReply::Complete(result.into_json()));
     let body = match code::request(args) {
@@ -46,12 +46,12 @@ pub(crate) async fn run_code(api: &NativeApi, args: Map<String, Value>) -> McpOu
             Ok(McpReply::Complete(code::tool_result(record["result"].clone()).into_json()))
         }
         Ok(Ok(record)) => Ok(McpReply::Task(created(&record))),
-        // It is queued, whatever was in the way of asking for it.
+        // It is queued, regardless of the failed poll.
         Ok(Err(_)) | Err(_) => Ok(McpReply::Task(created(&queued))),
     }
 }
 
-/// Answers `tasks/get`, `tasks/update` and `tasks/cancel`.
+/// Handles `tasks/get`, `tasks/update` and `tasks/cancel`.
 pub(crate) async fn request(api: &NativeApi, method: &str, id: &str) -> McpOutcome {
     let is_id = id.strip_prefix("ex_").is_some_and(|rest| {
         rest.len() <= ID_BYTES_MAX && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -68,11 +68,11 @@ pub(crate) async fn request(api: &NativeApi, method: &str, id: &str) -> McpOutco
     let result = match method {
         "tasks/get" => detailed(api.json(Method::GET, &path, None).await.map_err(failed)?),
         "tasks/cancel" => match api.json(Method::DELETE, &path, None).await {
-            // What has ended is not cancelled any more, and that is no error here.
+            // A finished execution cannot be cancelled, which is no error here.
             Err(error) if error.status != StatusCode::CONFLICT => return Err(failed(error)),
             Ok(_) | Err(_) => json!({}),
         },
-        // No task asks its client anything: answers to nothing are taken, as long as it is one.
+        // No task asks its client anything: updates of an existing task are accepted and ignored.
         _ => {
             api.json(Method::GET, &path, None).await.map_err(failed)?;
             json!({})
@@ -101,7 +101,7 @@ fn task(record: &Value) -> Map<String, Value> {
         ("status".to_owned(), json!(status)),
         ("createdAt".to_owned(), record["created_at"].clone()),
         ("lastUpdatedAt".to_owned(), json!(changed)),
-        // How long a result is kept is a setting, and counts from its end.
+        // The retention of a result is a setting, and counts from its end.
         ("ttlMs".to_owned(), Value::Null),
         ("pollIntervalMs".to_owned(), json!(POLL_INTERVAL_MS)),
     ]);
@@ -111,14 +111,14 @@ fn task(record: &Value) -> Map<String, Value> {
     task
 }
 
-/// The answer that makes a task of a call.
+/// Returns the response that turns a call into a task.
 fn created(record: &Value) -> Value {
     let mut task = task(record);
     task.insert("resultType".to_owned(), json!("task"));
     Value::Object(task)
 }
 
-/// The answer to `tasks/get`.
+/// Returns the response to `tasks/get`.
 fn detailed(mut record: Value) -> Value {
     let mut task = task(&record);
     match task["status"].as_str() {

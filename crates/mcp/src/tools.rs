@@ -1,7 +1,7 @@
-//! The table of tools: what each is called, takes and does, and the scope that a token needs.
+//! The table of tools: names, parameters, implementations, and the scope that a token needs.
 //!
-//! They are few and their descriptions short, because a model reads all of them before each answer:
-//! together below [`LIST_BYTES_MAX`] bytes of JSON, some 3,000 tokens.
+//! They are few and their descriptions short, because a model reads all of them before each
+//! response: together below [`LIST_BYTES_MAX`] bytes of JSON, some 3,000 tokens.
 
 pub(crate) mod cell;
 pub(crate) mod code;
@@ -26,19 +26,19 @@ pub(crate) use self::files::fetch as fetch_file;
 #[cfg(test)]
 const LIST_BYTES_MAX: usize = 9_000;
 
-/// Result of a call that reached its tool.
+/// Result of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ToolResult {
     /// Content for the model.
     pub(crate) content: Vec<Value>,
     /// Content for programs.
     pub(crate) structured: Option<Value>,
-    /// True if the tool failed; a program that fails is no failure of the tool that ran it.
+    /// True if the tool failed; the failure of a program is no failure of the tool that ran it.
     pub(crate) is_error: bool,
 }
 
 impl ToolResult {
-    /// A result that is one text and a document.
+    /// Creates a result of one text and a document.
     pub(crate) fn new(text: &str, structured: Value) -> ToolResult {
         ToolResult {
             content: vec![content::text(text)],
@@ -47,7 +47,7 @@ impl ToolResult {
         }
     }
 
-    /// A failure that the model can do something about.
+    /// Creates an error that the model can react to.
     pub(crate) fn error(message: &str) -> ToolResult {
         ToolResult { content: vec![content::text(message)], structured: None, is_error: true }
     }
@@ -68,13 +68,13 @@ impl From<NativeError> for ToolResult {
     }
 }
 
-/// Outcome of a tool: a result of success, or one that says what failed.
+/// Outcome of a tool: a successful result, or one that describes the error.
 pub(crate) type ToolOutcome = Result<ToolResult, ToolResult>;
 
 /// Future of a call.
 type Calling<'a> = Pin<Box<dyn Future<Output = ToolOutcome> + Send + 'a>>;
 
-/// Hints to clients about what a tool does (`ToolAnnotations`).
+/// Hints to clients about a tool's effects (`ToolAnnotations`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToolHints {
     is_read_only: bool,
@@ -100,7 +100,7 @@ const READS: ToolHints =
 const REPLACES: ToolHints =
     ToolHints { is_read_only: false, is_destructive: true, is_idempotent: true };
 
-/// All tools, in the order in which they are listed.
+/// All tools, in the order of the list.
 pub(crate) const TOOLS: &[McpTool] = &[
     McpTool {
         name: "run_code",
@@ -205,7 +205,7 @@ pub(crate) const TOOLS: &[McpTool] = &[
 ];
 
 impl McpTool {
-    /// Definition for `tools/list`.
+    /// Returns the definition for `tools/list`.
     pub(crate) fn definition(&self) -> Value {
         json!({
             "name": self.name,
@@ -222,12 +222,12 @@ impl McpTool {
         })
     }
 
-    /// Returns whether a token is for it.
+    /// Returns whether a token has the tool's scope.
     pub(crate) fn is_for(&self, principal: &TokenPrincipal) -> bool {
         principal.scopes.has(self.scope)
     }
 
-    /// Calls it.
+    /// Calls the tool.
     pub(crate) async fn call(&self, api: &NativeApi, args: Map<String, Value>) -> ToolResult {
         match (self.call)(api, args).await {
             Ok(result) | Err(result) => result,
@@ -235,11 +235,11 @@ impl McpTool {
     }
 }
 
-/// The tool of this name that a token is for.
+/// Returns the tool of this name, if the token has its scope.
 ///
 /// # Errors
-/// When there is none: the message lists those that there are, and the error says which scope the
-/// token would need.
+/// If there is none: the message lists the available ones, and the error states the scope that the
+/// token lacks.
 pub(crate) fn find(name: &str, principal: &TokenPrincipal) -> Result<&'static McpTool, McpError> {
     let mut tools = TOOLS.iter().filter(|tool| tool.is_for(principal));
     tools.clone().find(|tool| tool.name == name).ok_or_else(|| {
@@ -252,14 +252,14 @@ pub(crate) fn find(name: &str, principal: &TokenPrincipal) -> Result<&'static Mc
     })
 }
 
-/// Reads the arguments of a call. What is wrong with them is a result for the model, which can
-/// mend them.
+/// Parses the arguments of a call. An error in them is a result for the model, which can correct
+/// them.
 fn parse_arguments<T: DeserializeOwned>(args: Map<String, Value>) -> Result<T, ToolResult> {
     serde_json::from_value(Value::Object(args))
         .map_err(|error| ToolResult::error(&format!("invalid arguments: {error}")))
 }
 
-/// Id of a session as part of a path.
+/// Returns the path of a session, after checking its id.
 fn session_path(session: &str) -> Result<String, ToolResult> {
     match content::is_session_id(session) {
         true => Ok(format!("/v1/sessions/{session}")),

@@ -1,4 +1,4 @@
-//! `openapi.json` as a page to read: one document, in which only the choice of the theme runs.
+//! `openapi.json` rendered as a page: one document, whose only script is the choice of the theme.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use crate::sources;
 /// The build script compresses it by gzip.
 static COMPRESSED: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/reference.rs"));
 
-/// Returns the document; decompressed at the first use.
+/// Returns the document; decompressed on first use.
 pub(crate) fn openapi() -> &'static str {
     static DOCUMENT: OnceLock<String> = OnceLock::new();
     DOCUMENT.get_or_init(|| {
@@ -22,13 +22,13 @@ pub(crate) fn openapi() -> &'static str {
     })
 }
 
-/// Stands in the rendered page where the server's own address belongs.
+/// Placeholder in the rendered page for the server's own address.
 const ORIGIN: &str = "@ORIGIN@";
 
-/// Role that is not a scope: the token has to be an operator's.
+/// Pseudo-scope: requires an operator's token.
 const OPERATOR: &str = "operator";
 
-/// Where the examples point when a request does not say how it reached the server.
+/// Server address in the examples if a request does not reveal how it reached the server.
 pub(crate) const ORIGIN_DEFAULT: &str = "http://127.0.0.1:4100";
 
 /// Returns the page, with `origin` in its examples.
@@ -44,7 +44,7 @@ pub(crate) fn page(origin: &str) -> String {
     page.replace(ORIGIN, origin)
 }
 
-/// Returns what the search finds of the page: its operations.
+/// Returns the sections for the search index: the page's operations.
 pub(crate) fn sections() -> Vec<PageSection> {
     let document: Value = serde_json::from_str(openapi()).unwrap_or_default();
     let operations = operations(&document).map(|(path, method, operation)| {
@@ -56,7 +56,7 @@ pub(crate) fn sections() -> Vec<PageSection> {
     operations.collect()
 }
 
-/// Returns how the reader reached this server, so that the examples can be pasted.
+/// Returns the address at which the reader reached this server, so that the examples can be pasted.
 pub(crate) fn origin(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-[]".contains(&byte);
@@ -68,7 +68,7 @@ pub(crate) fn origin(headers: &HeaderMap) -> String {
     }
 }
 
-/// The document with the answers that many operations share in their places.
+/// Replaces references to shared responses by the responses.
 fn inlined(mut document: Value) -> Value {
     let shared = document["components"]["responses"].take();
     let methods = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
@@ -83,7 +83,7 @@ fn inlined(mut document: Value) -> Value {
     document
 }
 
-/// The whole page.
+/// Renders the whole page.
 fn render(document: &Value) -> String {
     let mut page = DocsPage { html: String::with_capacity(64 << 10) };
     let title = text(&document["info"]["title"]);
@@ -94,7 +94,7 @@ fn render(document: &Value) -> String {
     page.element("title", &format!("{title} {version}: interface"));
     page.raw("<script src=\"theme.js\"></script>");
     page.raw("<link rel=\"stylesheet\" href=\"reference.css\"></head><body>");
-    // First of all, also where the contents have no room beside it.
+    // Placed first, so that it is visible even if the contents do not fit beside it.
     page.raw("<header><p><a href=\"index.html\">Documentation</a></p><h1>")
         .escaped(title)
         .raw(" <small>")
@@ -125,7 +125,7 @@ fn render(document: &Value) -> String {
     page.html
 }
 
-/// Every operation with its path and method.
+/// Iterates over all operations with path and method.
 fn operations(document: &Value) -> impl Iterator<Item = (&str, &str, &Value)> {
     entries(&document["paths"]).flat_map(|(path, methods)| {
         entries(methods).map(move |(method, operation)| (path, method, operation))
@@ -159,15 +159,15 @@ impl DocsPage {
         self.raw("<").raw(name).raw(">").escaped(text).raw("</").raw(name).raw(">")
     }
 
-    /// A block of code, which scrolls by itself, also by keyboard.
+    /// Appends a block of code, which scrolls separately, also by keyboard.
     fn code(&mut self, text: &str) -> &mut Self {
         self.raw("<pre tabindex=\"0\">").escaped(text).raw("</pre>")
     }
 
-    /// Prose with `code` in backticks.
+    /// Appends prose with `code` in backticks.
     fn prose(&mut self, text: &str) -> &mut Self {
         for (index, part) in text.split('`').enumerate() {
-            // Every second part stands between backticks.
+            // Every second part is inside backticks.
             if index % 2 == 1 {
                 self.element("code", part);
             } else {
@@ -289,7 +289,7 @@ impl DocsPage {
         }
     }
 
-    /// What the server sends by itself.
+    /// Appends the requests that the server sends.
     fn webhooks(&mut self, webhooks: &Value) {
         self.raw("<h2>Webhooks</h2>");
         for (_, methods) in entries(webhooks) {
@@ -314,7 +314,7 @@ impl DocsPage {
         let properties: Vec<_> = entries(&schema["properties"]).collect();
         let choices = list(&schema["oneOf"]);
         self.raw("<table>");
-        // What must be there comes first.
+        // Required properties come first.
         for wanted in [true, false] {
             for (name, property) in &properties {
                 if required.contains(name) == wanted {
@@ -344,7 +344,7 @@ impl DocsPage {
         self.raw("</table></section>");
     }
 
-    /// One of several forms of which no field says which it is.
+    /// Appends one of several alternatives without a distinguishing field.
     fn choice(&mut self, choice: &Value) {
         self.raw("<tr><td>").kind(choice);
         self.raw("</td><td>").prose(text(&choice["description"]));
@@ -357,7 +357,7 @@ impl DocsPage {
         self.raw("</td></tr>");
     }
 
-    /// A type, with links to those that have a name.
+    /// Appends a type, with links for named types.
     fn kind(&mut self, schema: &Value) -> &mut Self {
         if let Some(reference) = schema["$ref"].as_str() {
             let name = reference.rsplit('/').next().unwrap_or(reference);
@@ -387,12 +387,12 @@ impl DocsPage {
     }
 }
 
-/// How an operation is called from a shell.
+/// Example call of an operation from a shell.
 struct OperationCall<'a> {
     method: &'a str,
     path: &'a str,
     needs_token: bool,
-    /// True if the answer is to be shown as it comes.
+    /// True if the response is to be shown as it arrives.
     is_stream: bool,
 }
 
@@ -417,7 +417,7 @@ impl OperationCall<'_> {
     }
 }
 
-/// What a caller needs, by the alternatives of an operation's security.
+/// Describes the scopes that a caller needs, by the alternatives of an operation's security.
 fn needed(alternatives: &[Value]) -> String {
     let roles = alternatives.iter().flat_map(|it| list(&it["token"])).map(text);
     let (operators, scopes): (Vec<&str>, Vec<&str>) = roles.partition(|role| *role == OPERATOR);

@@ -1,8 +1,8 @@
-//! A gzip member whose long beginning is compressed once and whose short end is another for each
-//! principal.
+//! A gzip member whose long prefix is compressed once and whose short end differs between
+//! principals.
 //!
-//! The beginning is flushed to a whole byte, the end follows as a block that is stored as it is,
-//! and the checksums of both are combined (RFC 1951, RFC 1952).
+//! The prefix is flushed to a whole byte, the end follows as a stored block, and the checksums of
+//! both are combined (RFC 1951, RFC 1952).
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc1952>
@@ -16,10 +16,10 @@ use crate::error::{CatalogError, Result};
 /// Magic number, deflate, no flags, no time, no hints, unknown system (RFC 1952, section 2.3).
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
-/// Longest end, in bytes: what one stored block can hold.
+/// Longest end, in bytes: the capacity of one stored block.
 pub(super) const END_BYTES_MAX: u16 = u16::MAX;
 
-/// A compressed beginning.
+/// A compressed prefix.
 #[derive(Debug)]
 pub(super) struct CompressedPrefix {
     /// Header and blocks, none of them the last.
@@ -28,7 +28,7 @@ pub(super) struct CompressedPrefix {
     length: u32,
 }
 
-/// Compresses a beginning that is made of these pieces.
+/// Compresses a prefix that consists of these parts.
 pub(super) fn begin(pieces: &[&[u8]], level: u32) -> Result<CompressedPrefix> {
     let whole: usize = pieces.iter().map(|piece| piece.len()).sum();
     let mut out = Vec::with_capacity(HEADER.len() + whole / 4 + 64);
@@ -47,18 +47,18 @@ pub(super) fn begin(pieces: &[&[u8]], level: u32) -> Result<CompressedPrefix> {
             let taken =
                 usize::try_from(deflate.total_in() - before).map_err(CatalogError::internal)?;
             rest = rest.get(taken..).unwrap_or_default();
-            // With room left in the output, everything that was given is in it.
+            // If there is room left in the output, all of the input is in it.
             let is_done = rest.is_empty() && (out.len() < out.capacity() || !is_last);
             if is_done || status == Status::StreamEnd {
                 break;
             }
         }
     }
-    // The length is kept modulo 2^32, as the format wants it.
+    // The length is kept modulo 2^32, as the format requires.
     Ok(CompressedPrefix { bytes: memory::frozen(out), crc: crc.sum(), length: crc.amount() })
 }
 
-/// The rest of the member whose text ends with `end`, of at most [`END_BYTES_MAX`].
+/// Returns the rest of the member whose text ends with `end`, of at most [`END_BYTES_MAX`].
 pub(super) fn end(beginning: &CompressedPrefix, end: &[u8]) -> Result<Bytes> {
     let refuse =
         || CatalogError::internal(format!("the end of an answer has over {END_BYTES_MAX} bytes"));
@@ -67,7 +67,7 @@ pub(super) fn end(beginning: &CompressedPrefix, end: &[u8]) -> Result<Bytes> {
     crc.update(end);
     let sum = combine(beginning.crc, crc.sum(), end.len());
     let mut out = Vec::with_capacity(end.len() + 13);
-    // The last block, stored: its length, and the same with all bits turned.
+    // The last block, stored: its length, and the complement of it.
     out.push(1);
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(&(!length).to_le_bytes());
@@ -77,13 +77,12 @@ pub(super) fn end(beginning: &CompressedPrefix, end: &[u8]) -> Result<Bytes> {
     Ok(out.into())
 }
 
-/// The checksum of two texts one after the other, from those of each, the second of this length.
+/// Combines the checksums of two consecutive texts, the second of this length.
 ///
-/// A checksum is a polynomial over two elements, modulo the one that [`POLYNOMIAL`] stands for,
-/// with its lowest coefficient in the highest bit: text that follows multiplies it by `x` for each
-/// bit.
+/// A checksum is a polynomial over GF(2), modulo [`POLYNOMIAL`], with its lowest coefficient in the
+/// highest bit: text that follows multiplies it by `x` for each bit.
 fn combine(first: u32, second: u32, length: usize) -> u32 {
-    // x^8, then its square, the square of that and so on: bytes by powers of two.
+    // x^8, then its square, and so on: bytes by powers of two.
     let (mut power, mut shift, mut left) = (1 << (31 - 8), 1 << 31, length);
     while left > 0 {
         if left & 1 == 1 {

@@ -1,28 +1,28 @@
-//! Bodies that are cut in S3's way, `aws-chunked`: pieces with their length and a signature in
-//! front, and checksums at the end. Who sends one has no key, so that its signatures are none, and
-//! nothing is read from the end.
+//! Bodies in S3's chunk format, `aws-chunked`: chunks preceded by their length and a signature, and
+//! checksums in trailers. A guest has no key, so signatures are not valid and are ignored, as are
+//! trailers.
 
 use bytes::{Buf as _, Bytes};
 
-/// Longest line before a piece, in bytes: a length and a signature.
+/// Longest chunk header, in bytes: a length and a signature.
 const LINE_BYTES_MAX: usize = 256;
 
-/// Error of a body that has no such form.
+/// Error of a body in another format.
 pub(super) const MALFORMED: &str = "the chunks of the body are malformed";
 
 #[derive(Debug)]
 enum ChunkState {
-    /// In the line before a piece.
+    /// In the header of a chunk.
     Line(Vec<u8>),
-    /// In a piece, of which so much is to come.
+    /// In a chunk, with its remaining bytes.
     Piece(u64),
-    /// Behind a piece, of whose end of line so much is to come.
+    /// After a chunk, with the remaining bytes of its line end.
     End(usize),
-    /// Behind the last piece.
+    /// After the last chunk.
     Done,
 }
 
-/// Takes a body apart.
+/// Decodes a body.
 #[derive(Debug)]
 pub(super) struct ChunkedDecoder(ChunkState);
 
@@ -33,11 +33,11 @@ impl Default for ChunkedDecoder {
 }
 
 impl ChunkedDecoder {
-    /// The next bytes of what was cut that are in `input`; none when more has to come first, or
-    /// when that was all.
+    /// Returns the next decoded bytes in `input`; `None` if more input is needed first, or at the
+    /// end.
     ///
     /// # Errors
-    /// When it has another form.
+    /// If the body has another format.
     pub(super) fn next(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, &'static str> {
         while !input.is_empty() {
             match &mut self.0 {
@@ -74,20 +74,21 @@ impl ChunkedDecoder {
                         self.0 = ChunkState::Line(Vec::new());
                     }
                 }
-                // Checksums, which tell of what nobody here reads.
+                // Trailers with checksums, which are ignored.
                 ChunkState::Done => input.clear(),
             }
         }
         Ok(None)
     }
 
-    /// Returns whether the last piece was there.
+    /// Returns whether the last chunk was read.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.0, ChunkState::Done)
     }
 }
 
-/// The length that a line says: hexadecimal digits, and perhaps more behind a `;`.
+/// Parses the length in a chunk header: hexadecimal digits, optionally followed by `;` and
+/// extensions.
 fn length(line: &[u8]) -> Option<u64> {
     let line = line.strip_suffix(b"\r")?;
     let digits = line.split(|byte| *byte == b';').next()?;

@@ -1,4 +1,4 @@
-//! Client access to a table's files: what it has to know of the store, and, where it asks for that,
+//! Client access to a table's files: settings of the store and, if the client requests it,
 //! credentials or the address of the signer.
 //!
 //! # References
@@ -29,7 +29,7 @@ enum DelegationMode {
     Signing,
 }
 
-/// Credentials with what they are for.
+/// Credentials with the location that they cover.
 #[derive(Serialize)]
 struct StorageCredential {
     prefix: String,
@@ -55,7 +55,7 @@ pub(super) async fn sign(input: &CatalogRequest<'_>) -> Result<Response> {
     answer::of(&catalog.files().sign(&input.who, &warehouse, &ident, || input.body()).await?)
 }
 
-/// Returns the suffix of an answer with a table, with how its files are reached.
+/// Returns the suffix of a table's response, with the access to its files.
 pub(super) async fn suffix(
     input: &CatalogRequest<'_>,
     warehouse: &Warehouse,
@@ -88,7 +88,7 @@ async fn add_file_access(
     entry: &CachedVersion,
     mut suffix: ResponseSuffix,
 ) -> Result<ResponseSuffix> {
-    // Files show all of a table.
+    // Files contain all of a table.
     let catalog = &input.context.catalog;
     if catalog.rights().require_unrestricted(&input.who, warehouse, ident).is_err() {
         return Ok(suffix);
@@ -104,7 +104,7 @@ async fn add_file_access(
             let vended = catalog.files().vend(&input.who, warehouse, ident, entry).await?;
             if let Some(vended) = vended {
                 input.note_credentials();
-                // Old clients look there.
+                // Old clients read these.
                 for (name, value) in config(warehouse, ident, &vended) {
                     suffix.configure(name, value);
                 }
@@ -114,9 +114,10 @@ async fn add_file_access(
         Some(DelegationMode::Signing) => {
             let endpoint = path(warehouse, ident, "sign");
             suffix.configure("s3.remote-signing-enabled", "true");
-            // The signer of clients in Python, by its name.
+            // Name of the signer class in Python clients.
             suffix.configure("s3.signer", "S3V4RestSigner");
-            // Below the address of the catalog, which clients know better than its server.
+            // Relative to the address of the catalog, which clients know better than the server
+            // does.
             suffix.configure("s3.signer.endpoint", endpoint.clone());
             suffix.configure("signer.endpoint", endpoint);
             suffix.put("remote-signing-config", &serde_json::json!({"properties": {}}))?;
@@ -125,7 +126,7 @@ async fn add_file_access(
     Ok(suffix)
 }
 
-/// Returns the settings with which a guest reads a table's files, which show all of it.
+/// Returns the settings with which a guest reads a table's files, which contain all of it.
 fn settings_of_guest(
     input: &CatalogRequest<'_>,
     session: &SandboxSession,
@@ -142,8 +143,8 @@ fn settings_of_guest(
     suffix
 }
 
-/// Returns the suffix for a table as it was, whose files are today's: how the store is reached,
-/// without credentials.
+/// Returns the suffix for a past version of a table, whose files are today's: settings of the
+/// store, without credentials.
 pub(super) fn settings_of_past(
     input: &CatalogRequest<'_>,
     warehouse: &Warehouse,
@@ -160,7 +161,7 @@ pub(super) fn settings(warehouse: &Warehouse) -> ResponseSuffix {
     suffix
 }
 
-/// Returns whether the client asks for any way to files.
+/// Returns whether the client requests any access to files.
 pub(super) fn is_requested(headers: &HeaderMap) -> bool {
     requested(headers).next().is_some()
 }
@@ -193,7 +194,7 @@ fn listed(
         .collect()
 }
 
-/// Credentials in the words of Iceberg's clients.
+/// Returns credentials as settings of Iceberg's clients.
 fn config(
     warehouse: &Warehouse,
     ident: &TableIdent,
@@ -210,7 +211,7 @@ fn config(
     config
 }
 
-/// The path of one of a table's operations, below the address of the catalog.
+/// Returns the path of one of a table's operations, relative to the address of the catalog.
 fn path(warehouse: &Warehouse, ident: &TableIdent, operation: &str) -> String {
     let (prefix, namespace) = (encoded(warehouse.name()), encoded(&ident.namespace.key()));
     format!("v1/{prefix}/namespaces/{namespace}/tables/{}/{operation}", encoded(&ident.name))

@@ -1,9 +1,10 @@
-//! Snapshots that a table's own properties let expire, as the reference decides it: no file and no
+//! Expired snapshots, by a table's own properties and the rules of the reference. No file and no
 //! clock is read here.
 //!
-//! A branch keeps its newest snapshots: as many as it is to keep at least, and further back those
-//! that are young enough. A tag keeps its snapshot. Branches and tags but `main` go when they are
-//! too old themselves. What no branch comes from and no tag names stays while it is young.
+//! A branch keeps its newest snapshots: at least its minimum number, and older ones that are within
+//! its maximum age. A tag keeps its snapshot. Branches and tags other than `main` expire at their
+//! own maximum age. Snapshots that no branch descends from and no tag names stay until their
+//! maximum age.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,12 +20,12 @@ const MAX_REF_AGE_MS: &str = "history.expire.max-ref-age-ms";
 const MAX_SNAPSHOT_AGE_MS_DEFAULT: i64 = 5 * 24 * 3600 * 1000;
 const MIN_SNAPSHOTS_TO_KEEP_DEFAULT: i64 = 1;
 
-/// Snapshots that are to go.
+/// Snapshots, branches and tags to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExpiryPlan {
     /// Branches and tags.
     pub(super) refs: Vec<String>,
-    /// Snapshots that no branch or tag keeps once those are gone, oldest first.
+    /// Snapshots that no remaining branch or tag keeps, oldest first.
     pub(super) snapshots: Vec<i64>,
 }
 
@@ -46,10 +47,10 @@ fn number(doc: &TableDoc, name: &str, default: i64) -> Result<i64> {
     })
 }
 
-/// Returns what has expired at a time.
+/// Returns the expired snapshots and references at a time.
 ///
 /// # Errors
-/// `Validation` when a property is no number.
+/// `Validation` if a property is no number.
 pub(super) fn expiry(doc: &TableDoc, now_ms: i64) -> Result<ExpiryPlan> {
     let max_age = number(doc, MAX_SNAPSHOT_AGE_MS, MAX_SNAPSHOT_AGE_MS_DEFAULT)?;
     let min_kept = number(doc, MIN_SNAPSHOTS_TO_KEEP, MIN_SNAPSHOTS_TO_KEEP_DEFAULT)?.max(1);
@@ -62,7 +63,7 @@ pub(super) fn expiry(doc: &TableDoc, now_ms: i64) -> Result<ExpiryPlan> {
     };
     let (parents, _) = ancestry(doc);
     let mut kept: HashSet<i64> = doc.current_snapshot_id.into_iter().collect();
-    // What branches and tags come from, whether they keep it or not.
+    // Ancestors of branches and tags, whether they keep them or not.
     let mut reached: HashSet<i64> = HashSet::new();
     for it in doc.refs.iter().filter(outlives) {
         kept.insert(it.snapshot_id);
@@ -97,12 +98,12 @@ pub(super) fn expiry(doc: &TableDoc, now_ms: i64) -> Result<ExpiryPlan> {
     })
 }
 
-/// The parent of each snapshot, and which of them the current one comes from.
+/// Returns the parent of each snapshot, and the ancestors of the current one.
 pub(super) fn ancestry(doc: &TableDoc) -> (HashMap<i64, Option<i64>>, HashSet<i64>) {
     let parents: HashMap<_, _> = doc.snapshots.iter().map(|it| (it.id, it.parent)).collect();
     let (mut current, mut next) = (HashSet::new(), doc.current_snapshot_id);
     while let Some(id) = next {
-        // A document may say that a snapshot comes from itself.
+        // A malformed document may contain cycles.
         if !parents.contains_key(&id) || !current.insert(id) {
             break;
         }
@@ -123,7 +124,7 @@ mod tests {
     /// A snapshot's id, its parent, and its age in hours.
     type Shape = (i64, Option<i64>, i64);
 
-    /// A table of these snapshots.
+    /// Creates a table with these snapshots.
     fn table(snapshots: &[Shape], refs: &Value, properties: &Value) -> TableDoc {
         let listed: Vec<_> = snapshots
             .iter()
@@ -165,7 +166,7 @@ mod tests {
         check((line, main(4), keep), (&[1], &[]));
         let age = json!({"history.expire.max-snapshot-age-ms": (250 * HOUR).to_string()});
         check((line, main(4), age), (&[1, 2], &[]));
-        // The current one stays however old it is.
+        // The current snapshot stays at any age.
         check(
             (&line[..1], main(1), json!({"history.expire.max-snapshot-age-ms": "0"})),
             (&[], &[]),
@@ -182,14 +183,14 @@ mod tests {
         check((line, branched.clone(), none.clone()), (&[1], &[]));
         let refs = json!({"history.expire.max-ref-age-ms": (100 * HOUR).to_string()});
         check((line, branched, refs), (&[1, 2, 3], &["dev"]));
-        // What nobody names stays while it is young; main never goes.
+        // Unreferenced snapshots stay until their maximum age; main never expires.
         let loose: &[_] = &[(1, None, 500), (7, None, 500), (8, None, 1)];
         let refs = json!({"history.expire.max-ref-age-ms": "1"});
         check((loose, main(1), refs), (&[7], &[]));
-        // A young one behind an old one that was let go is let go with it.
+        // A young snapshot behind an expired one expires with it.
         let odd: &[_] = &[(1, None, 1), (2, Some(1), 500), (3, Some(2), 1)];
         check((odd, main(3), none), (&[1, 2], &[]));
-        // A document may go round in circles.
+        // A document may contain cycles.
         let round: &[_] = &[(1, Some(2), 500), (2, Some(1), 500)];
         check((round, main(1), json!({})), (&[2], &[]));
     }

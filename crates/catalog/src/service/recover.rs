@@ -1,7 +1,7 @@
-//! After a start: files that were lost with the power are written again from the store.
+//! After a start: restores files lost in a power failure from the store.
 //!
-//! A metadata file is not flushed when the store has its bytes as well. So what was committed
-//! shortly before the power failed may be missing, or shorter than it was.
+//! A metadata file is not flushed if the store has its content as well. So files of commits shortly
+//! before a power failure may be missing or truncated.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::StoredRelation;
 use crate::warehouse::Warehouse;
 
-/// Time that before the last change a file may have been written that the disk never saw. Kernels
-/// write back within a minute.
+/// Longest time before the last change within which a written file may not have reached the disk.
+/// Kernels write back within a minute.
 const WINDOW: Duration = Duration::from_secs(3600);
 
-/// Tables that are looked at together.
+/// Tables that are checked together.
 const STEP: usize = 500;
 
 /// Result of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Tables and views that were looked at.
+    /// Tables and views that were checked.
     pub looked_at: u64,
-    /// Files that were written again.
+    /// Files that were restored.
     pub written: u64,
 }
 
 impl Catalog {
-    /// Writes metadata files again that are not as they were. To be done before anybody is served.
+    /// Restores metadata files that differ from the store. To be called before requests are served.
     ///
     /// # Errors
-    /// When the store cannot be read, or a file cannot be written.
+    /// If the store cannot be read, or a file cannot be written.
     pub async fn recover(&self) -> Result<RecoveryReport> {
         let mut all = RecoveryReport::default();
         let warehouses = self.0.warehouses.all();
@@ -55,15 +55,15 @@ impl Catalog {
     }
 }
 
-/// Writes one file again if it is not as it was; whether it was not.
+/// Restores one file if it differs; returns whether it did.
 async fn rewrite(warehouse: &Warehouse, relation: &StoredRelation) -> Result<bool> {
     let (location, files) = (&*relation.pointer.location, warehouse.files());
-    // A bucket loses nothing; what the configuration does not allow any more is its owner's.
+    // Buckets are durable; locations that the configuration no longer allows are skipped.
     let is_local = files.local_path(location).is_ok_and(|path| path.is_some());
     let Some(document) = relation.document.clone().filter(|_| is_local) else {
         return Ok(false);
     };
-    // Text is compared: versions pack differently.
+    // The decompressed text is compared: versions compress differently.
     match read(warehouse, location).await {
         Ok(found) if found == document => return Ok(false),
         Ok(_) => {}

@@ -18,26 +18,27 @@ pub struct CatalogSettings {
     pub root: String,
     /// Other roots that clients may have tables below.
     pub locations: Vec<String>,
-    /// For warehouses in buckets that have no key of their own.
+    /// For warehouses in buckets without a key of their own.
     pub credentials: Option<SigningCredentials>,
-    /// Client access to the configured warehouse, when it is in a bucket.
+    /// Client access to the configured warehouse, if it is in a bucket.
     pub storage: StorageSettings,
-    /// Directories below which warehouses may be made while serving.
+    /// Directories below which warehouses may be created while serving.
     pub warehouse_roots: Vec<String>,
     /// Seals the keys of such warehouses.
     pub sealer: Option<Arc<Sealer>>,
     /// Bytes of documents in memory.
     pub cache_bytes_max: usize,
-    /// True if a table is loaded only when its metadata file is there, where looking costs little.
+    /// True if a table is loaded only if its metadata file exists, where checking is cheap.
     pub check_files: bool,
-    /// Largest age of an answer to a reader where other servers change the same store; zero: not at
-    /// all.
+    /// Largest age of a response to a reader if other servers change the same store; zero disables
+    /// caching.
     pub pointer_cache: Duration,
-    /// For how long what is dropped can come back, in seconds, where nothing else is said.
+    /// Default retention of dropped objects, in seconds.
     pub undrop_seconds: u64,
-    /// For how long the log is kept, in seconds.
+    /// Retention of the log, in seconds.
     pub log_retention_seconds: u64,
-    /// Name of this node, for ids of what it alone has; none where others do not reach it.
+    /// Name of this node, for ids of objects that exist only on it; `None` if other nodes cannot
+    /// reach it.
     pub node: Option<String>,
     /// Gate that removals of files pass.
     pub removals: RemovalGate,

@@ -1,12 +1,12 @@
-//! Locations of a table: its location, and where its properties say that files go.
+//! Locations of a table: its location, and the file locations in its properties.
 
 use iceberg::doc::TableDoc;
 
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::warehouse::{TableLocation, Warehouse};
 
-/// Properties that say where files of a table go in place of its location. They are confined as
-/// locations are.
+/// Properties with locations of a table's files beside its location. They are confined like
+/// locations.
 pub const PATHS: [&str; 4] = [
     "write.data.path",
     "write.metadata.path",
@@ -17,30 +17,30 @@ pub const PATHS: [&str; 4] = [
 /// Permission on a table's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FilePermission {
-    /// Look at them.
+    /// Read them.
     Read,
-    /// Write and remove them, too.
+    /// Read, write and remove them.
     Write,
 }
 
-/// Places of one table, all of them in buckets or all in directories; none is within another.
+/// Locations of one table, all of them in buckets or all in directories; none is within another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TableScope(Vec<TableLocation>);
 
 impl TableScope {
-    /// The places of a table.
+    /// Returns the locations of a table in buckets.
     ///
     /// # Errors
-    /// `BadRequest` when it is not in a bucket, or a place has characters that mean something in a
-    /// policy; `Forbidden` when one is outside of the warehouse.
+    /// `BadRequest` if it is not in a bucket, or a location has characters with a meaning in
+    /// policies; `Forbidden` if one is outside of the warehouse.
     pub fn of(warehouse: &Warehouse, doc: &TableDoc) -> Result<TableScope> {
         TableScope::checked(warehouse, doc, check)
     }
 
-    /// The places of a table in directories of this machine.
+    /// Returns the locations of a table in directories of this machine.
     ///
     /// # Errors
-    /// `BadRequest` when a place is in a bucket; `Forbidden` when one is outside of the warehouse.
+    /// `BadRequest` if a location is in a bucket; `Forbidden` if one is outside of the warehouse.
     pub fn in_directories(warehouse: &Warehouse, doc: &TableDoc) -> Result<TableScope> {
         TableScope::checked(warehouse, doc, |text, place| match place.path() {
             Some(_) => Ok(()),
@@ -66,7 +66,7 @@ impl TableScope {
             check(&text, &place)?;
             places.push(place);
         }
-        // Those above come before those below.
+        // Parents sort before their descendants.
         places.sort();
         places.dedup();
         let mut kept: Vec<TableLocation> = Vec::new();
@@ -78,24 +78,24 @@ impl TableScope {
         Ok(TableScope(kept))
     }
 
-    /// The places: bucket, and key without a `/` at its end.
+    /// Returns the locations as bucket, and key without a final `/`.
     pub fn prefixes(&self) -> impl Iterator<Item = (&str, String)> {
         self.0.iter().filter_map(TableLocation::bucket_and_key)
     }
 
-    /// Their one text each.
+    /// Returns the canonical text of each location.
     pub fn texts(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(ToString::to_string)
     }
 
-    /// Returns whether a file is below one of the places.
+    /// Returns whether a file is below one of the locations.
     #[must_use]
     pub fn contains(&self, file: &TableLocation) -> bool {
         self.0.iter().any(|place| file.is_below(place))
     }
 
-    /// Returns whether an object, or all that begins with a text, is in one of the places. The text
-    /// is compared as it is: nothing in it is taken for something else.
+    /// Returns whether an object, or all keys with a prefix, are in one of the locations. The key
+    /// is compared literally, without any interpretation.
     #[must_use]
     pub fn covers(&self, bucket: &str, key: &str) -> bool {
         self.prefixes().any(|(own, prefix)| {
@@ -105,8 +105,8 @@ impl TableScope {
     }
 }
 
-/// Returns whether no service can take a key for another one: some resolve `..`, and some leave
-/// `//` out. The last part may be missing, or the first part of a text that keys begin with.
+/// Returns whether a key is unambiguous for all services: some resolve `..`, and some collapse
+/// `//`. The last segment may be empty, as may the only segment of a prefix.
 fn is_plain(rest: &str) -> bool {
     let mut parts = rest.split('/').peekable();
     let mut is_plain = !rest.chars().any(char::is_control) && !rest.contains('\\');
@@ -117,7 +117,7 @@ fn is_plain(rest: &str) -> bool {
     is_plain
 }
 
-/// Refuses what would mean more in a policy than it says.
+/// Rejects characters with a special meaning in policies.
 fn check(text: &str, place: &TableLocation) -> Result<()> {
     let refuse = |why: &str| {
         let excerpt: String = text.chars().take(200).collect();
@@ -137,7 +137,7 @@ fn check(text: &str, place: &TableLocation) -> Result<()> {
 pub(super) mod tests {
     use super::*;
 
-    /// A scope of these places, not looked at.
+    /// Creates a scope of these locations, unchecked.
     pub(in crate::storage) fn scope(places: &[&str]) -> TableScope {
         TableScope(places.iter().map(|it| it.parse().unwrap()).collect())
     }

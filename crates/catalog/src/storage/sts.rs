@@ -1,4 +1,4 @@
-//! The token service: credentials for a role and a session policy, by one signed form.
+//! The token service: credentials for a role and a session policy, by one signed form request.
 //!
 //! <https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html>
 
@@ -16,13 +16,13 @@ use super::xml::XmlElement;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::shell::header_value;
 
-/// Bytes of an answer.
+/// Most bytes of a response.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
-/// Time for an answer: somebody waits for the table.
+/// Longest time for a response: a client waits for the table.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest part of credentials, in bytes. Tokens of some services have several thousand.
+/// Longest part of credentials, in bytes. Tokens of some services have several thousand bytes.
 const TEXT_BYTES_MAX: usize = 8 << 10;
 
 const VERSION: &str = "2011-06-15";
@@ -30,12 +30,12 @@ const FORM: &str = "application/x-www-form-urlencoded";
 const X_AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const X_AMZ_SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 
-/// Credentials for a time.
+/// Temporary credentials.
 #[derive(Clone, Debug)]
 pub struct TemporaryCredentials {
-    /// With a session token.
+    /// Credentials with a session token.
     pub credentials: SigningCredentials,
-    /// Until when they are good, in milliseconds since 1970.
+    /// End of their validity, in milliseconds since 1970.
     pub expires_ms: u64,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct StsClient {
 }
 
 impl StsClient {
-    /// The service beside an object store.
+    /// Creates a client of the token service of an object store.
     #[must_use]
     pub(super) fn new(location: &S3Location, settings: &StorageSettings) -> StsClient {
         let region = location.region.clone();
@@ -75,10 +75,11 @@ impl StsClient {
         }
     }
 
-    /// Credentials for what `policy` allows. `session` is how the store's own log calls them.
+    /// Fetches credentials for the permissions of `policy`. `session` is their name in the store's
+    /// own log.
     ///
     /// # Errors
-    /// `ServiceUnavailable` when the service gives none; the log says why.
+    /// `ServiceUnavailable` if the service returns none; the log has the reason.
     pub(super) async fn assume(
         &self,
         own: &SigningCredentials,
@@ -95,7 +96,7 @@ impl StsClient {
         }
         let longest_ms = self.seconds.saturating_mul(1000);
         let found = temporary(text).ok_or_else(|| unavailable("its answer has no credentials"))?;
-        // Whatever its clock says: nobody relies on more than what was asked for.
+        // Independent of the service's clock: the validity never exceeds the requested one.
         let expires_ms = found.expires_ms.min(clock::wall_ms().saturating_add(longest_ms));
         Ok(TemporaryCredentials { expires_ms, ..found })
     }
@@ -154,7 +155,7 @@ fn unavailable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Ca
     CatalogError::caused(ErrorReason::ServiceUnavailable, message, cause)
 }
 
-/// Returns what the service calls its refusal, for the log.
+/// Returns the error code in a response, for the log.
 fn code(text: &str) -> String {
     let root = XmlElement::parse(text);
     let error = root.as_ref().and_then(|root| root.find("Error"));
@@ -162,7 +163,7 @@ fn code(text: &str) -> String {
     code.chars().filter(char::is_ascii_alphanumeric).take(100).collect()
 }
 
-/// Returns what an answer gives.
+/// Parses the credentials in a response.
 fn temporary(text: &str) -> Option<TemporaryCredentials> {
     let root = XmlElement::parse(text)?;
     let element = root.find("AssumeRoleResult")?.find("Credentials")?;
@@ -181,7 +182,7 @@ fn temporary(text: &str) -> Option<TemporaryCredentials> {
     Some(TemporaryCredentials { credentials, expires_ms: ms_of(&text("Expiration")?)? })
 }
 
-/// A time of RFC 3339 in UTC, in milliseconds since 1970; its fraction is left out.
+/// Parses a time of RFC 3339 in UTC, in milliseconds since 1970, without its fraction.
 fn ms_of(text: &str) -> Option<u64> {
     let bytes = text.as_bytes();
     let is_shape = text.is_ascii()
@@ -202,7 +203,7 @@ fn ms_of(text: &str) -> Option<u64> {
     if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) || !is_time {
         return None;
     }
-    // Years begin with March, so that the day that comes and goes is the last one.
+    // Years are counted from March, so that the leap day is the last day of a year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
     let days = days.checked_sub(719_468)?;

@@ -1,9 +1,9 @@
 //! The part of XML that services with S3's protocol use: elements and text.
 //!
-//! For answers of a token service and for bodies that clients show to the signer, so for strangers:
-//! there are no documents of types, no entities but the five that XML has itself and characters by
-//! number, no processing but the declaration, and everything is bounded. Whatever else there is
-//! makes the text none.
+//! Used for responses of a token service and for bodies that clients send to the signer, so for
+//! untrusted input: no document types, no entities except the five predefined ones and numeric
+//! character references, no processing instructions except the declaration, and limits on
+//! everything. Any other construct makes the parser reject the text.
 //!
 //! # References
 //! - <https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html>
@@ -11,26 +11,26 @@
 /// Longest text, in bytes.
 pub(crate) const XML_BYTES_MAX: usize = 1 << 20;
 
-/// Deepest element.
+/// Deepest nesting of elements.
 const DEPTH_MAX: usize = 16;
 
-/// Most elements of a text: a request to delete has 1,000 objects with two members each.
+/// Most elements of a text: a delete request has 1,000 objects with two members each.
 const ELEMENTS_MAX: usize = 8192;
 
-/// An element with what is in it. White space around elements is not kept, and neither are
-/// attributes: nothing here depends on them.
+/// An element with its content. White space around elements and attributes are dropped: nothing
+/// here depends on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct XmlElement {
-    /// Without the prefix of a name space.
+    /// Name without a namespace prefix.
     pub(super) name: String,
     /// Text of an element without children.
     pub(super) text: String,
-    /// In order.
+    /// Children, in order.
     pub(super) elements: Vec<XmlElement>,
 }
 
 impl XmlElement {
-    /// The one element of a text; none when it is not well formed, or has what is refused here.
+    /// Parses the root element of a text; `None` if it is malformed, or has a rejected construct.
     #[must_use]
     pub(super) fn parse(text: &str) -> Option<XmlElement> {
         if text.len() > XML_BYTES_MAX {
@@ -48,13 +48,13 @@ impl XmlElement {
         reader.rest.is_empty().then_some(element)
     }
 
-    /// The first element in it of this name.
+    /// Returns the first child of this name.
     #[must_use]
     pub(super) fn find(&self, name: &str) -> Option<&XmlElement> {
         self.elements.iter().find(|it| it.name == name)
     }
 
-    /// The text of the only element of this name; none when there are several.
+    /// Returns the text of the only child of this name; `None` if there are several.
     #[must_use]
     pub(super) fn text_of(&self, name: &str) -> Option<&str> {
         let mut found = self.elements.iter().filter(|it| it.name == name);
@@ -78,7 +78,7 @@ impl XmlReader<'_> {
         Some(())
     }
 
-    /// An element from its `<` on.
+    /// Parses an element from its `<` on.
     fn element(&mut self, depth: usize) -> Option<XmlElement> {
         self.elements += 1;
         if depth >= DEPTH_MAX || self.elements > ELEMENTS_MAX {
@@ -107,7 +107,7 @@ impl XmlReader<'_> {
         self.take(">")?;
         match element.elements.is_empty() {
             true => element.text = text,
-            // Text beside elements is no layout that anybody here uses.
+            // Mixed content is used by none of the services.
             false if !text.trim().is_empty() => return None,
             false => {}
         }
@@ -122,7 +122,7 @@ impl XmlReader<'_> {
         name.starts_with(|it: char| it.is_ascii_alphabetic()).then(|| name.to_owned())
     }
 
-    /// Passes attributes. Whether the element has ended with them.
+    /// Skips attributes. Returns whether the element ends with them.
     fn attributes(&mut self) -> Option<bool> {
         loop {
             self.space();
@@ -166,7 +166,7 @@ fn push_text(text: &mut String, raw: &str) -> Option<()> {
     Some(())
 }
 
-/// A character by its number, as XML 1.0 allows it.
+/// Returns the character of a numeric reference, if XML 1.0 allows it.
 fn numbered(entity: &str) -> Option<char> {
     let number = entity.strip_prefix('#')?;
     let (digits, radix) = match number.strip_prefix('x') {

@@ -1,15 +1,14 @@
-//! The tables of access, and how values are kept in them.
+//! The tables of access control, and the representation of values in them.
 //!
-//! A right is to what something is and not to what it is called: to a table's or a view's id, so
-//! that it moves with it and goes with it. Namespaces have no other name and no id.
+//! A right refers to an object's identity and not to its name: to a table's or a view's id, so that
+//! it follows a rename and is removed with the object. Namespaces cannot be renamed and have no id.
 
 use node::store::MigrationStep;
 
 /// Service that owns the tables.
 pub(crate) const SERVICE: &str = "catalog-access";
 
-/// Steps that bring the tables to their newest version; only ever added to. The tables of the
-/// catalog are there before.
+/// Migrations of the tables; append only. The tables of the catalog are migrated before.
 pub(crate) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE catalog_clients (
@@ -75,7 +74,7 @@ pub(crate) const MIGRATIONS: &[MigrationStep] = &[
         );
         CREATE INDEX catalog_role_members_member ON catalog_role_members (member)",
     ),
-    // Rights that were by name: those to what there is.
+    // Converts rights by name to rights by object.
     MigrationStep::Contract(
         "CREATE TABLE catalog_rights (
             principal TEXT NOT NULL,
@@ -142,7 +141,7 @@ pub(crate) const MIGRATIONS: &[MigrationStep] = &[
         CREATE INDEX catalog_audit_at ON catalog_audit (at_ms);
         CREATE INDEX catalog_audit_principal ON catalog_audit (principal, seq)",
     },
-    // What Polaris's management has beside clients and roles.
+    // Catalog roles and entities of Polaris's management.
     MigrationStep::Same(
         "CREATE TABLE catalog_catalog_roles (
             warehouse TEXT NOT NULL,
@@ -167,9 +166,9 @@ pub(crate) const MIGRATIONS: &[MigrationStep] = &[
             PRIMARY KEY (kind, warehouse, name)
         )",
     ),
-    // Tokens end with the secret that they were issued for.
+    // Tokens become invalid with the secret that they were issued for.
     MigrationStep::Same("ALTER TABLE catalog_tokens ADD COLUMN secret BYTEA"),
-    // `seq` of lines of the audit comes from here, see `node::store::take_numbers`.
+    // Source of `seq` of audit lines, see `node::store::take_numbers`.
     MigrationStep::Same(
         "CREATE TABLE catalog_audit_numbers (id BIGINT NOT NULL PRIMARY KEY, last BIGINT NOT NULL);
         INSERT INTO catalog_audit_numbers (id, last)

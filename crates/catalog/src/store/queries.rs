@@ -1,30 +1,30 @@
-//! What queries of several tables share.
+//! Helpers that queries of several tables share.
 
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use crate::error::{CatalogError, ErrorReason};
 
-/// Rows that are asked for at a time where all are wanted.
+/// Rows per query when all rows are read.
 const ROWS_AT_A_TIME: usize = 10_000;
 
-/// Says that what is kept cannot be.
+/// Returns the error for invalid stored data.
 pub(crate) fn broken(what: &'static str) -> SqlStoreError {
     SqlStoreError::refuse(CatalogError::internal(what))
 }
 
-/// Error for a warehouse that does not exist, or not any more.
+/// Returns the error for a warehouse that does not exist, or no longer exists.
 pub(crate) fn no_such_warehouse(name: &str) -> CatalogError {
     let excerpt: String = name.chars().take(100).collect();
     CatalogError::new(ErrorReason::NoSuchWarehouse, format!("Warehouse does not exist: {excerpt}"))
 }
 
-/// A time as a column.
+/// Converts a time to a column value.
 pub(super) fn ms(ms: u64) -> SqlValue {
     SqlValue::Int(i64::try_from(ms).unwrap_or(i64::MAX))
 }
 
-/// The one column of all rows that a statement answers, in several steps. Parameter 3 is what the
-/// rows come after, parameter 4 how many there may be.
+/// Returns the only column of all rows of a query, in several steps. Parameter 3 is the value that
+/// the rows come after, parameter 4 their maximum number.
 pub(super) fn page_all(
     it: &mut dyn StoreTransaction,
     sql: &str,

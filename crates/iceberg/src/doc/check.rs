@@ -9,19 +9,19 @@ use crate::Result;
 use crate::error::invalid;
 use crate::json::TEXT_BYTES_MAX;
 
-/// By how much two machines' clocks may differ, so that a log is not quite sorted.
+/// Tolerated difference between the clocks of two machines, by which a log may be unsorted.
 const CLOCK_SKEW_MS: i64 = 60_000;
 
-/// Checks a document that is complete.
+/// Checks a complete document.
 ///
 /// # Errors
-/// `Validation` with the first rule that it breaks.
+/// `Validation` with the first violated rule.
 pub fn check(doc: &TableDoc) -> Result<()> {
     check_version(doc)?;
     if doc.location.is_empty() {
         return Err(invalid("the table has no location"));
     }
-    // What is written must be read again.
+    // A document that is written must be readable again.
     if doc.properties.len() > PROPERTIES_MAX {
         return Err(invalid(format!("the table has more than {PROPERTIES_MAX} properties")));
     }
@@ -75,7 +75,7 @@ fn check_version(doc: &TableDoc) -> Result<()> {
 
 fn check_snapshots(doc: &TableDoc) -> Result<()> {
     let mut ids: Vec<i64> = doc.snapshots.iter().map(|snapshot| snapshot.id).collect();
-    // They are in order but for a few: that takes one pass.
+    // They are almost sorted: sorting takes one pass.
     #[expect(clippy::stable_sort_primitive, reason = "it is the one that finds what is in order")]
     ids.sort();
     if let Some([id, _]) = ids.windows(2).find(|pair| pair.first() == pair.last()) {

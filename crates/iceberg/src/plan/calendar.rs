@@ -3,11 +3,11 @@
 /// Microseconds of a day.
 pub(super) const DAY_MICROS: i64 = 86_400_000_000;
 
-/// Days of the years that values may have in texts: four digits, or six with a sign.
+/// Greatest year of a date in text form: four digits, or six with a sign.
 const YEAR_MAX: i64 = 999_999;
 
-/// Days since 1970-01-01 of a date in the Gregorian calendar. Counted in eras of 400 years that
-/// begin in March, so that the leap day is the last of its year.
+/// Returns the days since 1970-01-01 of a date in the Gregorian calendar. Counted in eras of 400
+/// years that begin in March, so that the leap day is the last of its year.
 pub(super) fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -15,7 +15,7 @@ pub(super) fn days_of(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Year, month and day of a number of days since 1970-01-01.
+/// Returns year, month and day for a number of days since 1970-01-01.
 pub(super) fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(719_468);
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -26,26 +26,26 @@ pub(super) fn date_of(days: i64) -> (i64, i64, i64) {
     (era * 400 + year + i64::from(month <= 2), month, day)
 }
 
-/// Months since 1970-01 of a number of days.
+/// Returns the months since 1970-01 for a number of days.
 #[cfg(test)]
 pub(super) fn month_of(days: i64) -> i64 {
     let (year, month, _) = date_of(days);
     (year - 1970) * 12 + month - 1
 }
 
-/// The first day of a month that is counted from 1970-01.
+/// Returns the first day of a month that is counted from 1970-01.
 pub(super) fn first_day(month: i64) -> i64 {
     days_of(1970 + month.div_euclid(12), month.rem_euclid(12) + 1, 1)
 }
 
-/// `2026-11-22`
+/// Appends a date: `2026-11-22`.
 pub(super) fn put_date(out: &mut String, days: i64) {
     let (year, month, day) = date_of(days);
     let sign = if year < 0 { "-" } else { "" };
     out.push_str(&format!("{sign}{:04}-{month:02}-{day:02}", year.unsigned_abs()));
 }
 
-/// `12:34:56.789012`, with as many digits behind the point as `per_second` has zeros.
+/// Appends a time: `12:34:56.789012`, with as many decimal digits as `per_second` has zeros.
 pub(super) fn put_time(out: &mut String, units: i64, per_second: i64) {
     let (seconds, fraction) = (units.div_euclid(per_second), units.rem_euclid(per_second));
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -53,7 +53,7 @@ pub(super) fn put_time(out: &mut String, units: i64, per_second: i64) {
     out.push_str(&format!("{hour:02}:{minute:02}:{second:02}.{fraction:0digits$}"));
 }
 
-/// Reads a date.
+/// Parses a date.
 pub(super) fn read_date(text: &str) -> Option<i64> {
     let (sign, rest) = match text.as_bytes().first()? {
         b'-' => (-1, text.get(1..)?),
@@ -69,12 +69,12 @@ pub(super) fn read_date(text: &str) -> Option<i64> {
     let year = sign * number(year)?;
     let (month, day) = (two_digits(month)?, two_digits(day)?);
     let days = days_of(year, month, day);
-    // What was carried over, such as 31 April, is another date.
+    // An invalid day, such as 31 April, yields another date.
     (year.abs() <= YEAR_MAX && date_of(days) == (year, month, day)).then_some(days)
 }
 
-/// Reads a time of day: hours and minutes, and what seconds there are. None when it is finer than
-/// the units are.
+/// Parses a time of day: hours and minutes, and optional seconds. `None` if it is more precise than
+/// the units.
 pub(super) fn read_time(text: &str, per_second: i64) -> Option<i64> {
     let (clock, fraction) = text.split_once('.').unwrap_or((text, ""));
     let mut parts = clock.split(':');
@@ -93,12 +93,12 @@ pub(super) fn read_time(text: &str, per_second: i64) -> Option<i64> {
     (nanos % per_unit == 0).then(|| seconds * per_second + nanos / per_unit)
 }
 
-/// Reads a date and a time; where the type has a zone there may be `Z` or an offset.
+/// Parses a date and a time, with `Z` or an offset if the type has a zone.
 pub(super) fn read_timestamp(text: &str, per_second: i64, has_zone: bool) -> Option<i64> {
     let (date, rest) = text.split_once(['T', 't', ' '])?;
     let (time, offset) = match (rest.find(['Z', 'z', '+', '-']), has_zone) {
         (Some(at), true) => (rest.get(..at)?, read_offset(rest.get(at..)?)?),
-        // Some clients leave out a zone that they mean, which is always UTC.
+        // Some clients leave out the zone, which is always UTC.
         (None, _) => (rest, 0),
         _ => return None,
     };
@@ -106,7 +106,7 @@ pub(super) fn read_timestamp(text: &str, per_second: i64, has_zone: bool) -> Opt
     seconds.checked_mul(per_second)?.checked_add(read_time(time, per_second)?)
 }
 
-/// Seconds by which a zone is ahead.
+/// Parses an offset from UTC, in seconds.
 fn read_offset(text: &str) -> Option<i64> {
     if text.eq_ignore_ascii_case("z") {
         return Some(0);

@@ -1,24 +1,23 @@
-//! The files of a snapshot without a filter: for people, and to know what nothing leads to any
-//! more.
+//! The files of a snapshot without a filter: for inspection, and to find unreferenced files.
 
 use std::sync::Arc;
 
 use super::manifest::{DataManifest, FileContent, ManifestEntryStatus, ManifestRef};
 
-/// A file that a snapshot has.
+/// A file of a snapshot.
 #[derive(Clone, Debug)]
 pub struct FileRow {
-    /// Content, as the format calls it.
+    /// Content, by its name in the format.
     pub content: &'static str,
     /// Location of the file.
     pub path: Arc<str>,
     /// Format of the file, such as `PARQUET`.
     pub format: Box<str>,
-    /// Partition specification that it was written with, where that is known.
+    /// Partition specification that it was written with, if known.
     pub spec_id: Option<i32>,
-    /// Sequence number of its data, where that is known.
+    /// Sequence number of its data, if known.
     pub sequence_number: Option<i64>,
-    /// Rows in it.
+    /// Number of its rows.
     pub records: i64,
     /// Size of the file in bytes.
     pub bytes: i64,
@@ -35,7 +34,7 @@ const fn name(content: FileContent) -> &'static str {
 }
 
 impl DataManifest {
-    /// The files from an entry on, with the entry of each; without those that were removed.
+    /// Returns the files from an entry on, with the entry of each, without removed ones.
     pub fn files<'a>(
         &'a self,
         of: &'a ManifestRef,
@@ -59,7 +58,7 @@ impl DataManifest {
         })
     }
 
-    /// The locations of its files, of those that were removed as well where `with_removed` is set.
+    /// Returns the locations of its files, including removed ones if `with_removed` is set.
     pub fn locations(&self, with_removed: bool) -> impl Iterator<Item = &Arc<str>> {
         let is_named =
             move |it: &ManifestEntryStatus| with_removed || *it != ManifestEntryStatus::Deleted;

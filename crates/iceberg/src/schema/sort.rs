@@ -12,10 +12,10 @@ use crate::error::{illegal, invalid};
 use crate::json::RawJson;
 use crate::{CatalogError, ErrorReason, Result};
 
-/// Fields of an order at the most.
+/// Most fields of an order.
 pub const SORT_FIELDS_MAX: usize = 1_000;
 
-/// A field that data is sorted by.
+/// A sort field.
 #[derive(Debug, PartialEq, Eq)]
 struct SortField {
     term: TransformTerm,
@@ -45,7 +45,7 @@ impl SortField {
 }
 
 impl fmt::Display for SortField {
-    /// Writes it as messages of the reference do.
+    /// Formats it as messages of the reference do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = if self.is_descending { "DESC" } else { "ASC" };
         let nulls = if self.nulls_last { "LAST" } else { "FIRST" };
@@ -65,11 +65,11 @@ pub fn same_order(a: &RawJson, b: &RawJson) -> bool {
     }
 }
 
-/// The order, once all it sorts by is known to be there.
+/// Returns the order, after checking its columns.
 ///
 /// # Errors
-/// `Validation` when a field has no column in `schema`, or none that it can be made of;
-/// `IllegalArgument` when it does not say how it sorts.
+/// `Validation` if a field has no source column in `schema`, or none of a suitable type;
+/// `IllegalArgument` if a direction is missing.
 pub fn bind_order(order: &RawJson, schema: &RawJson) -> Result<RawJson> {
     let raws = fields_of(order)?;
     if raws.len() > SORT_FIELDS_MAX {

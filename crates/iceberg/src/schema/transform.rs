@@ -11,10 +11,10 @@ use crate::Result;
 use crate::error::illegal;
 use crate::json::RawJson;
 
-/// Columns that one transform is made of at the most.
+/// Most source columns of one transform.
 pub const SOURCES_MAX: usize = 100;
 
-/// Two are equal if they make the same.
+/// A transform. Two are equal if they have the same result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FieldTransform {
     Identity,
@@ -26,15 +26,15 @@ pub(crate) enum FieldTransform {
     Hour,
     /// Always null.
     Void,
-    /// Unknown here. The reference keeps such as well.
+    /// An unknown transform. The reference keeps these as well.
     Other(Box<str>),
 }
 
 impl FieldTransform {
-    /// Reads one, in any case, as the reference does.
+    /// Parses a transform, case-insensitively, as the reference does.
     pub(crate) fn parse(text: &str) -> Result<FieldTransform> {
         if let Some((name, width)) = with_width(text) {
-            // Readers take it for a number of 32 bits with a sign.
+            // Readers parse it as a signed 32-bit number.
             let width = width.parse::<i32>().ok().and_then(|width| u32::try_from(width).ok());
             let refuse = |what| illegal(format!("Invalid {what}: {text:.80} (must be > 0)"));
             match (name.to_ascii_lowercase().as_str(), width) {
@@ -58,7 +58,7 @@ impl FieldTransform {
         })
     }
 
-    /// Returns whether it can be made of columns of this type.
+    /// Returns whether columns of this type are allowed as a source.
     pub(crate) fn takes(&self, kind: &ColumnType) -> bool {
         use ColumnType as T;
         if matches!(kind, T::Other(_)) {
@@ -84,7 +84,7 @@ impl FieldTransform {
         }
     }
 
-    /// Returns whether it can be made of several columns.
+    /// Returns whether several source columns are allowed.
     pub(crate) fn takes_several(&self) -> bool {
         matches!(self, FieldTransform::Bucket(_) | FieldTransform::Void | FieldTransform::Other(_))
     }
@@ -106,7 +106,7 @@ impl fmt::Display for FieldTransform {
     }
 }
 
-/// `name[digits]`
+/// Splits `name[digits]`.
 fn with_width(text: &str) -> Option<(&str, &str)> {
     let (name, rest) = text.split_once('[')?;
     let width = rest.strip_suffix(']')?;
@@ -114,7 +114,7 @@ fn with_width(text: &str) -> Option<(&str, &str)> {
     is_number.then_some((name, width))
 }
 
-/// The columns that a field is made of, and how.
+/// The source columns and the transform of a field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TransformTerm {
     pub(crate) sources: Vec<i32>,
@@ -122,7 +122,7 @@ pub(crate) struct TransformTerm {
 }
 
 impl TransformTerm {
-    /// Reads the term of a partition field or a sort field.
+    /// Parses the term of a partition field or a sort field.
     pub(crate) fn read(field: &RawJson) -> Result<TransformTerm> {
         let [one, several, transform] =
             members_of_field(field, ["source-id", "source-ids", "transform"])?;

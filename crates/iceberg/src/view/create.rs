@@ -9,7 +9,7 @@ use crate::ident::Uuid;
 use crate::json::RawJson;
 use crate::{CatalogError, ErrorReason, Result};
 
-/// The id of a view's first version.
+/// Id of a view's first version.
 const VERSION_ID_FIRST: i32 = 1;
 
 /// Request to create a view.
@@ -17,9 +17,9 @@ const VERSION_ID_FIRST: i32 = 1;
 pub struct CreateView {
     /// Name within its namespace. Not checked.
     pub name: String,
-    /// Location of its metadata, if the client wants to say.
+    /// Location of its metadata, if the client sets it.
     pub location: Option<String>,
-    /// The schema of its rows.
+    /// Schema of its rows.
     pub schema: RawJson,
     /// First version of the view.
     pub version: ViewVersion,
@@ -28,10 +28,10 @@ pub struct CreateView {
 }
 
 impl CreateView {
-    /// Reads the body of a request.
+    /// Parses the body of a request.
     ///
     /// # Errors
-    /// `BadRequest` or `IllegalArgument`: it is none.
+    /// `BadRequest` or `IllegalArgument` if it is malformed.
     pub fn parse(body: &RawJson) -> Result<CreateView> {
         let missing = |name| {
             CatalogError::new(
@@ -51,10 +51,10 @@ impl CreateView {
         })
     }
 
-    /// The first document of the view. The version gets the first id, and the schema's.
+    /// Creates the first document of the view. The version and the schema receive the first ids.
     ///
     /// # Errors
-    /// `Validation` or `IllegalArgument` when there can be no such view.
+    /// `Validation` or `IllegalArgument` if the view would be invalid.
     pub fn document(&self, uuid: Uuid, location: &str, now_ms: i64) -> Result<ViewDoc> {
         let others = self.version.other_types();
         if !others.is_empty() {

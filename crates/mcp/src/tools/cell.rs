@@ -11,10 +11,10 @@ use super::{ToolOutcome, ToolResult, parse_arguments, session_path};
 use crate::content::{self, IN_PATH};
 use crate::native::NativeApi;
 
-/// Argument of `run_code` that makes a cell of a program.
+/// Argument of `run_code` that runs a program as a cell of a session.
 pub(crate) const SESSION: &str = "session";
 
-/// Seconds that a cell may take unless it says so.
+/// Default time limit of a cell, in seconds.
 const CELL_SECONDS: f64 = 120.0;
 
 /// Representations that are shown to a model as text, the best first.
@@ -34,7 +34,7 @@ struct RunCell {
 
 pub(super) async fn run(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
     let args: RunCell = parse_arguments(args)?;
-    // The short name that programs have.
+    // Programs use the short name.
     let language = if args.language == "py" { "python" } else { args.language.as_str() };
     let context = percent_encoding::utf8_percent_encode(language, IN_PATH);
     let path = format!("{}/contexts/{context}/execute", session_path(&args.session)?);
@@ -59,7 +59,7 @@ fn tool_result(mut report: Value) -> ToolResult {
                 has_image = true;
             }
         }
-        // The picture says more than the name of its object.
+        // The image is more informative than the text form of its object.
         let best = TEXT_TYPES.iter().find_map(|media_type| data.get(*media_type));
         if let (Some(best), false) = (best, has_image) {
             let best = best.as_str().map_or_else(|| best.to_string(), str::to_owned);

@@ -75,10 +75,10 @@ pub(super) async fn run(api: &NativeApi, args: Map<String, Value>) -> ToolOutcom
     Ok(tool_result(result))
 }
 
-/// The request for an execution that the arguments stand for.
+/// Converts arguments to a request for an execution.
 ///
 /// # Errors
-/// When they cannot be read.
+/// If they cannot be parsed.
 pub(crate) fn request(args: Map<String, Value>) -> Result<Value, ToolResult> {
     let args: RunCode = parse_arguments(args)?;
     let mut body = json!({
@@ -108,7 +108,7 @@ pub(crate) fn request(args: Map<String, Value>) -> Result<Value, ToolResult> {
     Ok(body)
 }
 
-/// Whole milliseconds of a number of seconds.
+/// Converts seconds to whole milliseconds.
 pub(super) fn milliseconds(seconds: f64) -> Result<u64, ToolResult> {
     let wanted = std::time::Duration::try_from_secs_f64(seconds);
     let milliseconds = wanted.ok().and_then(|wanted| u64::try_from(wanted.as_millis()).ok());
@@ -142,7 +142,7 @@ pub(crate) fn tool_result(mut result: Value) -> ToolResult {
     ToolResult { content: blocks, structured: Some(result), is_error: false }
 }
 
-/// Leaves nothing twice in the document, and no more of its output than in the text.
+/// Removes duplicates from the document, and cuts its output as in the text.
 fn shorten(result: &mut Value) {
     content::cut_output(result);
     let Some(fields) = result.as_object_mut() else { return };
@@ -151,7 +151,7 @@ fn shorten(result: &mut Value) {
     }
 }
 
-/// Blocks of the files that were asked for. Images leave the document, which would have them twice.
+/// Returns blocks of the requested files. Images are removed from the document to avoid duplicates.
 fn output_files(result: &mut Value) -> Vec<Value> {
     use base64::Engine as _;
     let Some(files) = result["files"].as_array_mut() else { return Vec::new() };

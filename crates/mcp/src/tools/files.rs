@@ -14,7 +14,7 @@ use super::{ToolOutcome, ToolResult, parse_arguments, session_path};
 use crate::content::{self, IN_PATH};
 use crate::native::NativeApi;
 
-/// Lines of a file that are shown when the model says nothing.
+/// Number of shown lines if the model does not set it.
 const LINES_DEFAULT: usize = 2_000;
 
 /// Longest line that is shown whole, in bytes.
@@ -23,7 +23,7 @@ const LINE_BYTES_MAX: usize = 2_000;
 /// Largest image that is shown, in bytes.
 const IMAGE_BYTES_MAX: usize = 5 << 20;
 
-/// Entries of a listing.
+/// Most entries of a listing.
 const ENTRIES_MAX: usize = 1_000;
 
 #[derive(Debug, Deserialize)]
@@ -73,7 +73,7 @@ pub(super) async fn read(api: &NativeApi, args: Map<String, Value>) -> ToolOutco
     Ok(ToolResult { content: blocks, structured: None, is_error: false })
 }
 
-/// Lines of a text with their numbers, as `cat -n` has them.
+/// Formats lines of a text with their numbers, like `cat -n`.
 fn numbered(text: &str, first: usize, count: usize) -> String {
     let total = text.lines().count();
     let mut out = String::new();
@@ -165,7 +165,7 @@ pub(super) async fn edit(api: &NativeApi, args: Map<String, Value>) -> ToolOutco
     Ok(ToolResult::new(&text, json!({ "path": path, "replaced": count })))
 }
 
-/// A text with a piece replaced, and how often.
+/// Returns a text with a piece replaced, and the number of replacements.
 fn replaced(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usize), String> {
     if old.is_empty() {
         return Err("old is empty; write_file replaces all of a file".to_owned());
@@ -213,7 +213,7 @@ pub(super) async fn list(api: &NativeApi, args: Map<String, Value>) -> ToolOutco
     Ok(ToolResult::new(&lines(&listing), listing))
 }
 
-/// A listing in lines: size and path; a directory ends with a slash.
+/// Formats a listing in lines: size and path; a directory ends with a slash.
 fn lines(listing: &Value) -> String {
     let mut text = String::new();
     for entry in listing["entries"].as_array().map_or(&[][..], Vec::as_slice) {
@@ -236,7 +236,7 @@ fn lines(listing: &Value) -> String {
     text
 }
 
-/// A path from the root.
+/// Makes a path absolute.
 fn absolute(path: &str) -> String {
     match path {
         "" | "." => "/workspace".to_owned(),
@@ -245,14 +245,14 @@ fn absolute(path: &str) -> String {
     }
 }
 
-/// Address of a file.
+/// Returns the request path of a file.
 fn file_path(session: &str, path: &str) -> Result<String, ToolResult> {
     let path = utf8_percent_encode(path.trim_start_matches('/'), IN_PATH);
-    // What begins with an encoded slash is absolute.
+    // An encoded slash at the front marks an absolute path.
     Ok(format!("{}/files/%2F{path}", session_path(session)?))
 }
 
-/// Content of a file.
+/// Reads a file.
 pub(crate) async fn fetch(api: &NativeApi, session: &str, path: &str) -> Result<Bytes, ToolResult> {
     let path = file_path(session, path)?;
     let answer = api.call(Method::GET, &path, "application/octet-stream", None).await;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{ToolOutcome, ToolResult, code, parse_arguments};
 use crate::native::NativeApi;
 
-/// Jobs that are listed.
+/// Most jobs in a list.
 const LISTED_MAX: usize = 20;
 
 #[derive(Debug, Deserialize)]
@@ -77,7 +77,7 @@ pub(super) async fn manage(api: &NativeApi, args: Map<String, Value>) -> ToolOut
     Ok(tool_result(answer.map_err(ToolResult::from)?))
 }
 
-/// Path of a job. What is no id is no part of a path.
+/// Returns the path of a job, after checking its id.
 fn job_path(job: &str) -> Result<String, ToolResult> {
     match crate::content::is_session_id(job) {
         true => Ok(format!("/v1/executions/{job}")),
@@ -103,7 +103,7 @@ fn tool_result(mut job: Value) -> ToolResult {
     reply
 }
 
-/// A job in a line.
+/// Formats a job in one line.
 fn line(job: &Value) -> String {
     let text = |name: &str| job[name].as_str().unwrap_or_default().to_owned();
     let mut line = format!("{} {}, {}", text("id"), text("state"), text("language"));
