@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Compresses the files of a list into `out`, and writes the list of what they have become.
+/// Compresses the files of a list into `out`, and writes the list of the compressed files.
 fn compress(list: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let stem = list.file_stem().and_then(|stem| stem.to_str()).ok_or("a list without a name")?;
     println!("cargo::rerun-if-changed={}", list.display());

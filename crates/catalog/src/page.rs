@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Names of a page when its size is not said.
+/// Names of a page if the request does not set its size.
 pub const PAGE_SIZE_DEFAULT: usize = 100;
 
 /// Most names of a page.
@@ -14,7 +14,7 @@ pub const PAGE_SIZE_MAX: usize = 1000;
 /// Page of a list.
 #[derive(Clone, Debug, Default)]
 pub struct PageRequest {
-    /// End of the last page, empty for the first one; none for everything at once.
+    /// End of the last page, empty for the first one; `None` for everything at once.
     pub token: Option<String>,
     /// Largest number of entries.
     pub size: Option<usize>,
@@ -25,13 +25,13 @@ pub struct PageRequest {
 pub struct ListPage<T> {
     /// In order.
     pub items: Vec<T>,
-    /// Token of the next page; none at the end.
+    /// Token of the next page; `None` at the end.
     pub next: Option<String>,
 }
 
 impl PageRequest {
-    /// The name that the page comes after, and how many names to look for: one more than fit, to
-    /// see whether there are more.
+    /// Returns the name that the page comes after, and the number of names to look up: one more
+    /// than fit, to detect whether there are more.
     pub(crate) fn bounds(&self) -> Result<(Option<String>, Option<usize>)> {
         let Some(token) = &self.token else { return Ok((None, None)) };
         let limit = self.limit() + 1;
@@ -49,7 +49,7 @@ impl PageRequest {
         self.size.unwrap_or(PAGE_SIZE_DEFAULT).clamp(1, PAGE_SIZE_MAX)
     }
 
-    /// Makes a page of what was found by [`PageRequest::bounds`].
+    /// Cuts the results of a lookup with [`PageRequest::bounds`] to a page.
     pub(crate) fn cut<T>(&self, mut items: Vec<T>, name: impl Fn(&T) -> String) -> ListPage<T> {
         let is_more = self.token.is_some() && items.len() > self.limit();
         if is_more {

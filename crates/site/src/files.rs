@@ -1,4 +1,4 @@
-//! All files of the site by address, rendered at the first request and kept.
+//! All files of the site by address, rendered by the first request and cached.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -20,7 +20,7 @@ use crate::sources::{self, EmbeddedFile, EmbeddedKind};
 /// Address of the reference of the HTTP interface.
 pub(crate) const REFERENCE: &str = "api.html";
 
-/// Files that are served as they stand here.
+/// Files that are served unchanged.
 const ASSETS: &[(&str, &str)] = &[
     ("site.css", include_str!("../assets/site.css")),
     ("reference.css", include_str!("../assets/reference.css")),
@@ -29,10 +29,10 @@ const ASSETS: &[(&str, &str)] = &[
     ("search.js", include_str!("../assets/search.js")),
 ];
 
-/// Scripts of the search page: the index, and what reads it.
+/// Scripts of the search page: the index and its reader.
 const SEARCH_SCRIPTS: &[&str] = &["search-index.js", "search.js"];
 
-/// Digits of an entity tag: 64 bits of the hash, which is compared with nothing but itself.
+/// Digits of an entity tag: 64 bits of the hash, which are compared only for the same address.
 const TAG_DIGITS: usize = 16;
 
 /// One file of the site.
@@ -48,7 +48,7 @@ impl SiteFile {
         SiteFile { content: content.into(), gzip: OnceLock::new(), tag: OnceLock::new() }
     }
 
-    /// Returns the content by gzip; compressed once.
+    /// Returns the content compressed by gzip; compressed once.
     pub(crate) fn gzip(&self) -> &Bytes {
         self.gzip.get_or_init(|| {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -66,11 +66,11 @@ impl SiteFile {
     }
 }
 
-/// Everything that is served, by address.
+/// All served files, by address.
 pub(crate) static FILES: LazyLock<BTreeMap<String, SiteFile>> = LazyLock::new(build);
 
-/// Returns all files of the site as they work from a directory, by address; the examples of the
-/// reference name the address at which `cove serve` listens unless told otherwise.
+/// Returns all files of the site for use from a directory, by address; the examples of the
+/// reference use the default address of `cove serve`.
 pub fn static_files() -> impl Iterator<Item = (&'static str, Bytes)> {
     let reference = reference::page(reference::ORIGIN_DEFAULT);
     let files = FILES.iter().map(|(address, file)| (address.as_str(), file.content.clone()));
@@ -127,7 +127,7 @@ fn framed(
     frame(&page, groups)
 }
 
-/// A file that is no page, in a block of code.
+/// Returns a page that shows another file in a block of code.
 fn text_page(source: EmbeddedFile, address: &str, groups: &[PageGroup]) -> String {
     let title = source.path;
     let html = format!(
@@ -154,7 +154,7 @@ fn search_page(groups: &[PageGroup]) -> String {
     frame(&page, groups)
 }
 
-/// Sections of the reference, one for each operation.
+/// Returns a section of the reference, one for each operation.
 pub(crate) fn section(anchor: &str, heading: String, text: String) -> PageSection {
     PageSection { anchor: anchor.to_owned(), heading, text }
 }

@@ -22,7 +22,7 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'sel
     img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// Policy of what is no page.
+/// Policy of files other than pages.
 const FILE_POLICY: &str = "default-src 'none'; frame-ancestors 'none'; sandbox";
 
 /// Returns the routes of the documentation: `/docs/`, and `/openapi.json`.
@@ -38,9 +38,9 @@ async fn document() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], reference::openapi()).into_response()
 }
 
-/// `GET /docs`: links of pages are relative to the directory.
+/// `GET /docs`: redirects, because links of pages are relative to the directory.
 async fn to_the_index() -> Response {
-    // Relative, for a proxy may have a prefix in front of it (RFC 9110, section 10.2.2).
+    // Relative, because a proxy may add a prefix (RFC 9110, section 10.2.2).
     let mut response = refusal(StatusCode::PERMANENT_REDIRECT, "the documentation is at /docs/");
     set(response.headers_mut(), header::LOCATION, "docs/");
     response
@@ -56,9 +56,9 @@ async fn at_address(Path(address): Path<String>, headers: HeaderMap) -> Response
     answer(address, headers).await
 }
 
-/// Returns a file; pages have their `.html` or not.
+/// Returns a file; pages are found with or without `.html`.
 async fn answer(address: String, request: HeaderMap) -> Response {
-    // All pages are rendered by the first request, which takes longer than a handler should.
+    // The first request renders all pages, which takes longer than a handler should.
     let response = task::blocking(move || {
         let page = format!("{address}.html");
         if page == REFERENCE || address == REFERENCE {
@@ -77,8 +77,8 @@ async fn answer(address: String, request: HeaderMap) -> Response {
     })
 }
 
-/// Returns the reference with an origin in its examples. The last one is kept, because it takes
-/// long to compress, and readers of a server mostly know it by one name.
+/// Returns the reference with an origin in its examples. The last one is cached, because
+/// compressing it takes long, and most readers of a server use the same name.
 fn reference_file(origin: String) -> Arc<SiteFile> {
     static LAST: Mutex<Option<(String, Arc<SiteFile>)>> = Mutex::new(None);
     let mut last = LAST.lock();
@@ -92,7 +92,7 @@ fn reference_file(origin: String) -> Arc<SiteFile> {
     }
 }
 
-/// Returns a file with its headers, compressed where the browser takes that.
+/// Returns a file with its headers, compressed if the browser accepts that.
 pub(crate) fn file_response(address: &str, file: &SiteFile, request: &HeaderMap) -> Response {
     let known = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let is_known = known.is_some_and(|known| known.contains(file.tag()));
@@ -115,7 +115,7 @@ pub(crate) fn file_response(address: &str, file: &SiteFile, request: &HeaderMap)
     if is_gzip && !is_known {
         set(headers, header::CONTENT_ENCODING, "gzip");
     }
-    // Addresses do not change with their content: it is asked for again, by its tag.
+    // Addresses do not depend on the content: browsers revalidate by entity tag.
     set(headers, header::CACHE_CONTROL, "no-cache");
     let tag = HeaderValue::try_from(file.tag()).expect("hexadecimal digits are fit for a header");
     headers.insert(header::ETAG, tag);

@@ -1,4 +1,5 @@
-//! One Markdown file as HTML, with its headings, its sections for the search, and its links.
+//! Renders one Markdown file as HTML, with its headings, its sections for the search, and its
+//! links.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ pub(crate) struct PageHeading {
     pub(crate) text: String,
 }
 
-/// Text between two headings, as the search finds it.
+/// Text between two headings, as indexed by the search.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageSection {
     pub(crate) anchor: String,
@@ -30,7 +31,7 @@ pub(crate) struct RenderedPage {
     pub(crate) html: String,
     pub(crate) headings: Vec<PageHeading>,
     pub(crate) sections: Vec<PageSection>,
-    /// Where its links lead.
+    /// Targets of its links.
     pub(crate) links: Vec<LinkTarget>,
 }
 
@@ -61,16 +62,16 @@ pub(crate) fn render(source: EmbeddedFile) -> RenderedPage {
     rendered
 }
 
-/// Turns the events of the parser into those that are written.
+/// Converts the parser's events to HTML.
 struct MarkdownWriter<'a, 'b> {
     source: EmbeddedFile,
     rendered: &'b mut RenderedPage,
     events: Vec<Event<'a>>,
-    /// How often each anchor was used.
+    /// Number of uses of each anchor.
     anchors: BTreeMap<String, usize>,
-    /// Whether the events are inside of a link that is not written.
+    /// True inside of a link that is omitted.
     unlinked: bool,
-    /// Whether they are inside of a heading, whose words are no text of its section.
+    /// True inside of a heading, whose words are not part of its section's text.
     is_heading: bool,
 }
 
@@ -94,7 +95,7 @@ impl<'a> MarkdownWriter<'a, '_> {
                 let image = Tag::Image { link_type: *link_type, dest_url, title, id };
                 self.events.push(Event::Start(image));
             }
-            // What is wider than the page scrolls by itself, also by keyboard.
+            // Wide tables scroll separately, also by keyboard.
             Event::Start(Tag::Table(_)) => {
                 self.raw("<div class=\"table\" tabindex=\"0\">");
                 self.events.push(event.clone());
@@ -104,7 +105,7 @@ impl<'a> MarkdownWriter<'a, '_> {
                 self.raw("</div>");
             }
             Event::Start(Tag::CodeBlock(kind)) => {
-                // The language, and in tutorials the name of the file that the block is.
+                // The language and, in tutorials, the name of the file that the block contains.
                 let (language, file) = match kind {
                     CodeBlockKind::Fenced(words) => words.split_once(' ').unwrap_or((words, "")),
                     CodeBlockKind::Indented => ("", ""),
@@ -119,7 +120,7 @@ impl<'a> MarkdownWriter<'a, '_> {
                 self.found("\n");
                 self.raw("</code></pre>\n");
             }
-            // No page has markup of its own, so what looks like it is text.
+            // Pages contain no HTML, so what looks like it is text.
             Event::Html(html) | Event::InlineHtml(html) => {
                 self.found(html);
                 self.events.push(Event::Text(html.clone()));
@@ -152,7 +153,7 @@ impl<'a> MarkdownWriter<'a, '_> {
         }
     }
 
-    /// Begins a heading and its section; its words are the events behind it.
+    /// Begins a heading and its section; `behind` has the events of its words.
     fn heading(&mut self, level: HeadingLevel, behind: &[Event<'a>]) {
         let inside = behind.iter().take_while(|it| !matches!(it, Event::End(TagEnd::Heading(_))));
         let words = inside.filter_map(|event| match event {
@@ -182,8 +183,8 @@ impl<'a> MarkdownWriter<'a, '_> {
         }));
     }
 
-    /// Returns a heading's anchor, as GitHub makes it: words in lower case, joined by `-`; the
-    /// second of the same words has `-1` behind it.
+    /// Returns a heading's anchor by GitHub's rules: words in lower case, joined by `-`; a repeated
+    /// anchor gets the suffix `-1`.
     fn anchor(&mut self, text: &str) -> String {
         let plain = text.to_lowercase();
         let kept = plain.chars().filter(|it| it.is_alphanumeric() || matches!(it, ' ' | '-' | '_'));
@@ -196,7 +197,7 @@ impl<'a> MarkdownWriter<'a, '_> {
         }
     }
 
-    /// Returns where a link leads from this page; none where that is no file of the site.
+    /// Resolves a link of this page; `None` if its target is not on the site.
     fn resolve(&mut self, target: &str) -> Option<(String, LinkTarget)> {
         let found = sources::resolve(self.source.path, target);
         self.rendered.links.push(found.clone());

@@ -1,4 +1,5 @@
-//! The frame around a page: head, bar, navigation, contents, and the pages before and behind it.
+//! The frame around a page: head, bar, navigation, contents, and links to the previous and next
+//! page.
 
 use std::fmt::Write as _;
 
@@ -8,16 +9,16 @@ use crate::markdown::PageHeading;
 use crate::navigation::{PageEntry, PageGroup};
 use crate::sources::relative;
 
-/// The icon of the console, as a file of the site's own would be one more request.
+/// The icon of the console, inlined to avoid another request.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' \
     viewBox='0 0 24 24'%3E%3Crect width='24' height='24' rx='6' fill='%230d7d74'/%3E\
     %3Cpath d='M16.5 8.2A5.6 5.6 0 1 0 16.5 15.8' fill='none' stroke='white' \
     stroke-width='2.6' stroke-linecap='round'/%3E%3C/svg%3E";
 
-/// Headings that make contents worth their room.
+/// Number of headings from which contents are shown.
 const CONTENTS_MIN: usize = 3;
 
-/// What is put into the frame.
+/// Content of the frame.
 #[derive(Debug)]
 pub(crate) struct FramedPage<'a> {
     pub(crate) address: &'a str,
@@ -26,7 +27,7 @@ pub(crate) struct FramedPage<'a> {
     pub(crate) headings: &'a [PageHeading],
     /// Path in the repository.
     pub(crate) path: Option<&'a str>,
-    /// Scripts of this page alone, by address.
+    /// Addresses of scripts of this page only.
     pub(crate) scripts: &'a [&'a str],
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn frame(page: &FramedPage<'_>, groups: &[PageGroup]) -> String {
     html
 }
 
-/// The bar above every page. The search is a page of its own: the form leads there.
+/// Appends the bar above every page. The search is a separate page, which the form leads to.
 fn bar(html: &mut String, to: &impl Fn(&str) -> String) {
     let _ = write!(
         html,
@@ -83,7 +84,8 @@ fn bar(html: &mut String, to: &impl Fn(&str) -> String) {
     );
 }
 
-/// Contents of a page as a list, of its headings of the second and third level; empty for few.
+/// Returns the contents of a page as a list, of its headings of the second and third level; empty
+/// for few.
 fn contents(headings: &[PageHeading]) -> String {
     let shown = |level| matches!(level, HeadingLevel::H2 | HeadingLevel::H3);
     let shown: Vec<&PageHeading> = headings.iter().filter(|it| shown(it.level)).collect();
@@ -100,13 +102,13 @@ fn contents(headings: &[PageHeading]) -> String {
     list
 }
 
-/// Splits a page behind its title.
+/// Splits a page after its title.
 fn split_at_title(html: &str) -> (&str, &str) {
     const END: &str = "</h1>";
     html.find(END).map_or(("", html), |place| html.split_at(place + END.len()))
 }
 
-/// Links to the page before and behind this one, and where it is in the repository.
+/// Appends links to the previous and next page, and the page's path in the repository.
 fn foot(
     html: &mut String,
     page: &FramedPage<'_>,
@@ -135,8 +137,8 @@ fn foot(
     html.push_str("</p></footer>");
 }
 
-/// Navigation and contents beside the page; where there is no room, the navigation is below it and
-/// the contents are in the text.
+/// Appends navigation and contents beside the page; on narrow screens, the navigation is below it
+/// and the contents are in the text.
 fn sides(
     html: &mut String,
     page: &FramedPage<'_>,
@@ -164,7 +166,7 @@ fn sides(
     }
 }
 
-/// Returns text as it is written into HTML, also into an attribute.
+/// Escapes text for HTML, including attributes.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -432,7 +432,7 @@ fn needed(alternatives: &[Value]) -> String {
     }
 }
 
-/// The path with examples of its parameters in their places.
+/// Returns the path with its parameters replaced by examples.
 fn filled(path: &str, parameters: &Value) -> String {
     let places = list(parameters).iter().filter(|it| it["in"] == "path");
     places.fold(path.to_owned(), |path, it| {
@@ -454,7 +454,7 @@ fn entries(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
 
 #[cfg(test)]
 mod tests {
-    //! The page of the real document.
+    //! Prints the page of the real document.
 
     use axum::http::HeaderValue;
 

@@ -1,28 +1,28 @@
-//! The embedded files of the repository, the address of each, and where a link leads.
+//! The embedded files of the repository, their addresses, and the resolution of links.
 
 use std::io::Read as _;
 use std::sync::LazyLock;
 
 use flate2::read::GzDecoder;
 
-/// Path of the page that is the site's first: its tables are the navigation.
+/// Path of the site's first page: its tables are the navigation.
 pub(crate) const INDEX: &str = "docs/README.md";
 
-/// The document that the reference of the HTTP interface is made of, which pages link to.
+/// The source of the HTTP interface's reference, which pages link to.
 const OPENAPI: &str = "crates/api/openapi.json";
 
-/// Path below which pages lose the name of the directory.
+/// Prefix that is removed from the addresses of pages.
 const DOCS: &str = "docs/";
 
 /// Path and content of every embedded file, written by `cargo run -p xtask -- gen`: pages, their
 /// images, and small files that pages link to. The build script compresses them by gzip.
 static COMPRESSED: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/sources.rs"));
 
-/// The same, decompressed at the first use.
+/// The decompressed files; decompressed on first use.
 static SOURCES: LazyLock<Vec<(&str, Vec<u8>)>> =
     LazyLock::new(|| COMPRESSED.iter().map(|(path, gzip)| (*path, decompress(gzip))).collect());
 
-/// Returns what an embedded file was before the build compressed it.
+/// Decompresses an embedded file.
 pub(crate) fn decompress(gzip: &[u8]) -> Vec<u8> {
     let mut content = Vec::new();
     let read = GzDecoder::new(gzip).read_to_end(&mut content);
@@ -33,17 +33,17 @@ pub(crate) fn decompress(gzip: &[u8]) -> Vec<u8> {
 /// One embedded file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EmbeddedFile {
-    /// From the root of the repository, with `/`.
+    /// Path from the root of the repository, with `/`.
     pub(crate) path: &'static str,
     pub(crate) content: &'static [u8],
 }
 
-/// What a source becomes on the site.
+/// Form of a source on the site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EmbeddedKind {
     /// Markdown, rendered.
     Page,
-    /// An image, as it is.
+    /// An image, unchanged.
     Image,
     /// Any other text, shown in a block of code.
     Text,
@@ -62,7 +62,7 @@ impl EmbeddedFile {
         std::str::from_utf8(self.content).unwrap_or_default()
     }
 
-    /// Returns where the file is on the site, relative to its root.
+    /// Returns the file's address, relative to the root of the site.
     pub(crate) fn address(self) -> String {
         let path = self.path.strip_prefix(DOCS).unwrap_or(self.path);
         let stem = path.strip_suffix(".md");
@@ -86,16 +86,16 @@ pub(crate) fn find(path: &str) -> Option<EmbeddedFile> {
     all().find(|source| source.path == path)
 }
 
-/// Where a link of a page leads.
+/// Target of a link of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTarget {
-    /// To a file of the site: its path in the repository, and the anchor there.
+    /// A file of the site: its path in the repository, and the anchor in it.
     Source { path: String, anchor: Option<String> },
-    /// To the reference of the HTTP interface.
+    /// The reference of the HTTP interface.
     Reference,
-    /// To another site.
+    /// Another site.
     Elsewhere,
-    /// To a file of the repository that is not on the site: the path.
+    /// A file of the repository that is not on the site: its path.
     Repository(String),
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn resolve(from: &str, target: &str) -> LinkTarget {
     if target.contains("://") || target.starts_with("mailto:") {
         return LinkTarget::Elsewhere;
     }
-    // Pages name the reference by where a server has it.
+    // Pages link to the reference by its address on a server.
     if target == "/docs/api" {
         return LinkTarget::Reference;
     }
@@ -125,7 +125,7 @@ pub(crate) fn resolve(from: &str, target: &str) -> LinkTarget {
     }
 }
 
-/// Returns the path that a relative link means on a page.
+/// Resolves a relative link of a page to a path.
 fn join(from: &str, link: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -139,7 +139,8 @@ fn join(from: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the link from one address to another, so that pages need not know where the site is.
+/// Returns the relative link from one address to another, so that pages are independent of the
+/// site's location.
 pub(crate) fn relative(from: &str, to: &str) -> String {
     let (from, to): (Vec<&str>, Vec<&str>) = (from.split('/').collect(), to.split('/').collect());
     let directories = from.len().min(to.len()) - 1;

@@ -1,32 +1,32 @@
-//! Ids of principals: a prefix for each kind, and what follows it.
+//! Ids of principals: a prefix for each kind, followed by a name.
 
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Longest id of a principal, in bytes.
 pub(super) const PRINCIPAL_BYTES_MAX: usize = 300;
 
-/// Prefix of a catalog role's id among those of principals; the id of its warehouse and its name
-/// follow, with a colon between them.
+/// Prefix of a catalog role's principal id; the id of its warehouse and its name follow, divided by
+/// a colon.
 pub(super) const CATALOG_ROLE_PREFIX: &str = "catalog-role:";
 
-/// Prefix of a guest's id among those of principals; the tenant follows.
+/// Prefix of a guest's principal id; the tenant follows.
 pub const GUEST_PREFIX: &str = "grant:";
 
-/// Prefix of a tenant's id among those of principals.
+/// Prefix of a tenant's principal id.
 pub(super) const TENANT_PREFIX: &str = "tenant:";
 
-/// Prefix of a role's id among those of principals.
+/// Prefix of a role's principal id.
 pub(super) const ROLE_PREFIX: &str = "role:";
 
 /// Prefixes of principals that can be granted rights.
 pub(super) const PRINCIPALS: &[&str] =
     &["client:", "tenant:", "oidc:", "group:", ROLE_PREFIX, CATALOG_ROLE_PREFIX];
 
-/// Whom a policy can restrict: guests as well.
+/// Prefixes of principals that a policy can restrict: guests as well.
 pub(super) const RESTRICTED: &[&str] =
     &["client:", "tenant:", "oidc:", "group:", ROLE_PREFIX, CATALOG_ROLE_PREFIX, GUEST_PREFIX];
 
-/// Refuses what is no id of a principal of one of these kinds.
+/// Rejects an id that is not of one of these kinds.
 ///
 /// # Errors
 /// `BadRequest`.

@@ -1,5 +1,5 @@
-//! Clients, roles and grants at rest. Every change moves a version, by which servers that share
-//! the store learn of it.
+//! Stored clients, roles and grants. Every change increments a version, by which servers that share
+//! the store notice it.
 
 mod audit;
 mod catalog_roles;
@@ -28,11 +28,11 @@ use crate::store::{EntityKey, Properties, broken, entities, rights_changed};
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
-/// Clients and grants at rest. Cheap to clone.
+/// Stored clients and grants. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct AccessStore(CatalogDatabase);
 
-/// Complete state of access, as of one version.
+/// Complete state of access control, as of one version.
 #[derive(Debug)]
 pub(super) struct StoredAccess {
     pub(super) version: u64,
@@ -40,11 +40,11 @@ pub(super) struct StoredAccess {
     pub(super) keys: Vec<ApiKey>,
     pub(super) roles: Vec<RoleRecord>,
     pub(super) catalog_roles: Vec<CatalogRoleRecord>,
-    /// Hashes of access tokens that were taken back before their end.
+    /// Hashes of access tokens that were revoked before they expired.
     pub(super) revoked: Vec<Hash>,
-    /// With the id of the warehouse of each.
+    /// Policies, each with the id of its warehouse.
     pub(super) policies: Vec<(Box<str>, PolicyRecord)>,
-    /// With the id of the warehouse of each.
+    /// Grants, each with the id of its warehouse.
     pub(super) grants: Vec<(Box<str>, PrincipalGrant)>,
 }
 
@@ -58,7 +58,7 @@ impl AccessStore {
         Ok(AccessStore(database))
     }
 
-    /// Counts changes, as of at most `age_max` ago.
+    /// Returns the number of changes, as of at most `age_max` ago.
     pub(super) async fn version(&self, age_max: Duration) -> Result<u64> {
         let missing = || CatalogError::internal("the version of access is missing");
         self.0.counter(VERSION, age_max).await?.ok_or_else(missing)
@@ -70,7 +70,7 @@ impl AccessStore {
             let sql = "SELECT id, name, operator, secret, previous, previous_until_ms, created_ms \
                 FROM catalog_clients ORDER BY id";
             let clients = it.query(sql, &[])?.iter().map(client).collect::<Stored<_>>()?;
-            // By the names that things have now.
+            // By the present names of objects.
             let sql = "SELECT r.warehouse, r.principal, r.kind, r.object, r.rights, t.namespace, \
                 t.name FROM catalog_rights r LEFT JOIN catalog_tables t \
                 ON r.kind = 'relation' AND t.id = r.object \
@@ -94,7 +94,7 @@ impl AccessStore {
         read.await
     }
 
-    /// Keeps a new client. One that has properties has a name of its own.
+    /// Stores a new client. One with properties has a unique name.
     pub(super) async fn insert_client(
         &self,
         client: StoredClient,
@@ -130,7 +130,7 @@ impl AccessStore {
         written.await
     }
 
-    /// Gives a client another secret. Answers whether there is one.
+    /// Replaces a client's secret. Returns whether the client exists.
     pub(super) async fn rotate_client(
         &self,
         id: &str,
@@ -149,8 +149,7 @@ impl AccessStore {
         written.await
     }
 
-    /// Removes a client, its tokens and keys, and what was granted to it. Answers whether there was
-    /// one.
+    /// Removes a client, its tokens and keys, and the grants to it. Returns whether it existed.
     pub(super) async fn delete_client(&self, id: &str, principal: &str) -> Result<bool> {
         let (id, principal) = (id.to_owned(), principal.to_owned());
         let written = self.0.transact("catalog.delete_client", move |it| {
@@ -172,7 +171,7 @@ impl AccessStore {
         written.await
     }
 
-    /// Adds rights to those that were given.
+    /// Adds rights to the granted ones.
     pub(super) async fn grant(&self, warehouse: &str, grant: &PrincipalGrant) -> Result<()> {
         let (warehouse, grant, rights) = (warehouse.to_owned(), grant.clone(), grant.rights);
         let written = self.0.transact("catalog.grant", move |it| {
@@ -187,7 +186,7 @@ impl AccessStore {
         written.await
     }
 
-    /// Takes rights back: those that are found become what is `left` of them.
+    /// Revokes rights: the granted ones are replaced by the result of `left`.
     pub(super) async fn revoke(
         &self,
         warehouse: &str,

@@ -1,4 +1,4 @@
-//! Revocation of the credential that a request has shown.
+//! Revocation of the credential of a request.
 
 use axum::http::{HeaderMap, HeaderName, header};
 use node::auth::RevocationSignal;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{AccessControl, hash};
 use crate::principal::CatalogPrincipal;
 
-/// Headers that a credential is found in.
+/// Headers that may contain a credential.
 const CREDENTIALS: [HeaderName; 3] = [
     header::AUTHORIZATION,
     HeaderName::from_static("x-api-key"),
@@ -15,8 +15,9 @@ const CREDENTIALS: [HeaderName; 3] = [
 ];
 
 impl AccessControl {
-    /// Tells when the credential that these headers show is revoked, has expired, or is somebody
-    /// else's. What has to be looked up in the store is taken for valid until it was.
+    /// Returns a signal for when the credential in these headers is revoked, expires, or belongs to
+    /// another principal. A credential that has to be looked up in the store counts as valid until
+    /// then.
     #[must_use]
     pub fn revocation(&self, headers: &HeaderMap, who: &CatalogPrincipal) -> RevocationSignal {
         let mut credentials = HeaderMap::new();

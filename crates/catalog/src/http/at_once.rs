@@ -1,9 +1,9 @@
-//! Frequent requests, answered from memory before it is routed: tables, views, lists of their
+//! Frequent requests, served from memory before they are routed: tables, views, lists of their
 //! names, namespaces.
 //!
-//! Rights are looked at in the same place as for any other request. Whatever is refused, is not in
-//! memory or has more to it goes the usual way, which says what is wrong, looks it up, or writes
-//! it down.
+//! Rights are checked in the same place as for any other request. A request that is rejected, is
+//! not in memory or needs more work is routed as usual, which reports the error, loads the data or
+//! audits the request.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::service::{CatalogPrincipal, ListContent};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
-/// Longest token that a connection keeps, in bytes.
+/// Longest token that is cached for a connection, in bytes.
 const SHOWN_BYTES_MAX: usize = 4096;
 
-/// Target that a request's path names.
+/// Target in a request's path.
 #[derive(Clone, Copy)]
 enum FastTarget {
     Namespace,
@@ -39,12 +39,12 @@ struct CachedPath<'a> {
     namespace: &'a str,
     /// Name of a table or view.
     name: &'a str,
-    /// True if it is where Polaris has it.
+    /// True for the path that Polaris uses.
     is_polaris: bool,
 }
 
 impl<'a> CachedPath<'a> {
-    /// Takes a path apart as the router would.
+    /// Parses a path as the router would.
     fn parse(path: &'a str) -> Option<CachedPath<'a>> {
         let rest = path.strip_prefix(PREFIX)?;
         let (rest, is_polaris) = match rest.strip_prefix(POLARIS) {
@@ -68,7 +68,7 @@ impl<'a> CachedPath<'a> {
         parts.next().is_none().then_some(CachedPath { named, prefix, namespace, name, is_polaris })
     }
 
-    /// The route as the router knows it.
+    /// Returns the router's name of the route.
     fn route(&self) -> &'static str {
         use RelationKind::{Table, View};
         macro_rules! route {
@@ -132,13 +132,13 @@ impl FastPath for HttpContext {
     }
 }
 
-/// A token that a connection has shown, and its hash.
+/// The last token of a connection, and its hash.
 struct ConnectionToken {
     token: Box<str>,
     hash: Hash,
 }
 
-/// The hash of a token, which is made once where a connection shows the same one again.
+/// Returns the hash of a token, which is computed once for a connection that repeats its token.
 fn hash_of(token: &str, memory: &Memory) -> Hash {
     let remembered = memory.take().and_then(|kept| kept.downcast::<ConnectionToken>().ok());
     let remembered = remembered.filter(|it| *it.token == *token);
@@ -175,7 +175,7 @@ impl HttpContext {
         ident: &TableIdent,
         snapshots: SnapshotSelection,
     ) -> Option<Response> {
-        // A way to files may have to be asked for elsewhere, and is written down.
+        // Access to files may have to be requested elsewhere, and is audited.
         if warehouse.storage().is_some() && delegation::is_requested(headers) {
             return None;
         }

@@ -14,11 +14,11 @@ use crate::access::{CatalogAuditFilter, RequestOrigin};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::service::CatalogPrincipal;
 
-/// Marks an answer that has credentials.
+/// Marks a response that has credentials.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CredentialsMarker;
 
-/// Parts of a request that are needed after its answer. Nothing is copied for it.
+/// Parts of a request that are needed after its response. Nothing is copied for it.
 pub(super) struct AuditTrace {
     request: Option<RequestId>,
     peer: Option<ConnectionPeer>,
@@ -35,8 +35,7 @@ impl AuditTrace {
         }
     }
 
-    /// Has the request written down if it was one to change something, gave credentials away, or
-    /// was refused.
+    /// Audits the request if it was a change, returned credentials, or was rejected.
     pub(super) fn write(
         self,
         context: &HttpContext,
@@ -47,7 +46,7 @@ impl AuditTrace {
     ) {
         let status = response.status().as_u16();
         let has_credentials = response.extensions().get::<CredentialsMarker>().is_some();
-        // 419: the token has ended.
+        // 419: the token has expired.
         if !changes(operation) && !has_credentials && !matches!(status, 401 | 403 | 419) {
             return;
         }
@@ -60,7 +59,7 @@ impl AuditTrace {
     }
 }
 
-/// Returns whether an operation is one to change something, or gives something away.
+/// Returns whether an operation makes a change, or returns credentials.
 fn changes(operation: &OperationEntry) -> bool {
     match operation.op {
         CatalogOperation::ReportMetrics
@@ -69,13 +68,13 @@ fn changes(operation: &OperationEntry) -> bool {
         | CatalogOperation::FetchTasks
         | CatalogOperation::PreviewPolicy
         | CatalogOperation::Sign => false,
-        // Whoever gets them can read or write the table's files.
+        // The credentials give access to the table's files.
         CatalogOperation::LoadCredentials => true,
         _ => !matches!(operation.method, OperationMethod::Get | OperationMethod::Head),
     }
 }
 
-/// Returns what an operation is called: `drop-table`.
+/// Returns the name of an operation: `drop-table`.
 fn name(op: CatalogOperation) -> String {
     let (mut name, variant) = match op {
         CatalogOperation::Polaris(op) => ("polaris".to_owned(), format!("{op:?}")),

@@ -41,7 +41,7 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// Close code of a WebSocket if the log does not reach back so far (RFC 6455 §7.4.2: private use):
-/// 4000 plus the last digits of the HTTP status 410.
+/// 4000 plus the HTTP status 410.
 const CLOSE_GONE: u16 = 4410;
 
 /// Value that requests new changes only.

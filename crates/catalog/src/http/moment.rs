@@ -1,19 +1,19 @@
-//! A moment of the past as a request says it: the number of a change, or a time.
+//! A past moment in a request: the number of a change, or a time.
 
 use super::request::CatalogRequest;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::TimelineMoment;
 
-/// Header beside the parameter `as-of`, for clients that cannot add parameters.
+/// Header as an alternative to the parameter `as-of`, for clients that cannot add parameters.
 pub(super) const AS_OF: &str = "x-cove-as-of";
 
 /// Longest text of a moment, in bytes.
 const TEXT_BYTES_MAX: usize = 64;
 
-/// The moment that a request asks about; none for now.
+/// Returns the requested moment; `None` for the present.
 ///
 /// # Errors
-/// `BadRequest` when it is none, or the parameter and the header both say one.
+/// `BadRequest` if it is invalid, or both the parameter and the header are set.
 pub(super) fn as_of(input: &CatalogRequest<'_>) -> Result<Option<TimelineMoment>> {
     let mut values = input.parts.headers.get_all(AS_OF).iter();
     let header = values.next().map(|it| it.to_str().unwrap_or_default());
@@ -27,7 +27,7 @@ pub(super) fn as_of(input: &CatalogRequest<'_>) -> Result<Option<TimelineMoment>
     moment(text).map(Some)
 }
 
-/// Reads a number, or a time as RFC 3339 has it.
+/// Parses a number, or a time of RFC 3339.
 fn moment(text: &str) -> Result<TimelineMoment> {
     let refuse = || {
         let message = "`as-of` is the number of a change, or a time as in RFC 3339 such as \
@@ -43,14 +43,14 @@ fn moment(text: &str) -> Result<TimelineMoment> {
     millis(text.as_bytes()).map(TimelineMoment::Time).ok_or_else(refuse)
 }
 
-/// Milliseconds since 1970 of a time as RFC 3339 has it, for whoever types one; none if it is none.
+/// Returns milliseconds since 1970 for a time of RFC 3339 from user input; `None` if it is invalid.
 #[must_use]
 pub fn time_ms(text: &str) -> Option<u64> {
     millis(text.as_bytes())
 }
 
-/// Milliseconds since 1970 of `2026-11-21T03:05:09.123+01:00`. In a query `+` may have become a
-/// space.
+/// Returns milliseconds since 1970 for `2026-11-21T03:05:09.123+01:00`. In a query `+` may have
+/// become a space.
 fn millis(text: &[u8]) -> Option<u64> {
     let number = |from: usize, to: usize| -> Option<i64> {
         let digits = text.get(from..to)?;
@@ -66,7 +66,7 @@ fn millis(text: &[u8]) -> Option<u64> {
         && (1..=days_of(year, month)).contains(&day)
         && hour <= 23
         && minute <= 59
-        // A leap second is the one after it.
+        // A leap second counts as the following second.
         && second <= 60;
     if !is_shaped || !in_range {
         return None;

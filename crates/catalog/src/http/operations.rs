@@ -1,5 +1,5 @@
-//! The operations of the catalog: one table for the routes, for the endpoints listed, and for the
-//! test that asks of each operation which right it needs.
+//! The operations of the catalog: one table for the routes, for the listed endpoints, and for the
+//! test of each operation's required right.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
@@ -14,7 +14,7 @@ use super::polaris::{self, PolarisOp};
 /// Path of the catalog on a server.
 pub const PREFIX: &str = "/catalog";
 
-/// A thing that can be asked for.
+/// An operation of the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table below says what each is")]
 pub enum CatalogOperation {
@@ -100,11 +100,11 @@ pub enum CatalogOperation {
 }
 
 impl CatalogOperation {
-    /// Returns whether `GET /v1/config` lists it: it is Iceberg's, and it is there.
+    /// Returns whether `GET /v1/config` lists it: it is Iceberg's, and it is implemented.
     #[must_use]
     pub const fn is_advertised(self) -> bool {
         match self {
-            // Every client takes these for granted.
+            // Clients assume that these exist.
             CatalogOperation::Config | CatalogOperation::Token | CatalogOperation::RevokeToken => {
                 false
             }
@@ -156,9 +156,9 @@ impl CatalogOperation {
 }
 
 impl CatalogOperation {
-    /// Returns whether an answer to a request with a key is kept and given again. Changes of the
-    /// log are remembered there, and answered by a second look; these are in no log, and their
-    /// secrets are shown once.
+    /// Returns whether the response to a request with a key is stored and repeated. Changes of the
+    /// log are recorded there, and a repeated request returns the present state; these operations
+    /// are in no log, and their secrets are shown once.
     #[must_use]
     pub const fn keeps_answers(self) -> bool {
         match self {
@@ -173,7 +173,7 @@ impl CatalogOperation {
         }
     }
 
-    /// Returns whether the answer has a secret that is shown once.
+    /// Returns whether the response has a secret that is shown once.
     #[must_use]
     pub const fn gives_secret(self) -> bool {
         match self {
@@ -186,29 +186,29 @@ impl CatalogOperation {
         }
     }
 
-    /// Returns whether guests may ask for it: what Iceberg's clients do, and no way to keys or
-    /// signatures.
+    /// Returns whether guests may use it: the operations of Iceberg's clients, except those for
+    /// keys and signatures.
     #[must_use]
     pub const fn is_for_guests(self) -> bool {
         match self {
             CatalogOperation::Config => true,
-            // Files are reached without.
+            // Guests access files without them.
             CatalogOperation::LoadCredentials | CatalogOperation::Sign => false,
-            // It would take a table out of the warehouse with its files.
+            // It would remove a table with its files from the warehouse.
             CatalogOperation::UnregisterTable => false,
             other => other.is_advertised(),
         }
     }
 }
 
-/// An operation and how it is asked for.
+/// An operation with its route.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationEntry {
     /// Operation.
     pub op: CatalogOperation,
-    /// By which method.
+    /// HTTP method.
     pub method: OperationMethod,
-    /// Behind [`PREFIX`], as Iceberg's specification writes it.
+    /// Path below [`PREFIX`], in the notation of Iceberg's specification.
     pub path: &'static str,
 }
 
@@ -346,11 +346,11 @@ const OPERATIONS: [OperationEntry; 78] = [
     delete(JOB, CatalogOperation::CancelMaintenance),
 ];
 
-/// With those of Polaris.
+/// Including the operations of Polaris.
 static ALL: LazyLock<Vec<OperationEntry>> =
     LazyLock::new(|| OPERATIONS.into_iter().chain(polaris::OPERATIONS).collect());
 
-/// All of them.
+/// Returns all operations.
 #[must_use]
 pub fn operations() -> &'static [OperationEntry] {
     &ALL

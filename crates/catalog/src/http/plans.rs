@@ -22,16 +22,16 @@ struct FetchTasks {
     plan_task: String,
 }
 
-/// Place in a request at which the plan stands that it is about.
+/// Position in a request of the plan's id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanReference {
-    /// This id, in the path.
+    /// The id itself, in the path.
     Id(String),
     /// In the body ([`plan_in`]).
     InBody,
 }
 
-/// Returns where a request says which plan it is about, if it is about one.
+/// Returns the position of the plan's id in a request, if the request concerns a plan.
 #[must_use]
 pub fn plan_of(request: FastHead<'_>) -> Option<PlanReference> {
     let mut parts = request.uri.path().strip_prefix(PREFIX)?.rsplit('/');
@@ -43,7 +43,7 @@ pub fn plan_of(request: FastHead<'_>) -> Option<PlanReference> {
     }
 }
 
-/// Returns the token of a task that a body names.
+/// Returns the token of a task in a body.
 #[must_use]
 pub fn plan_in(body: &[u8]) -> Option<String> {
     serde_json::from_slice::<FetchTasks>(body).ok().map(|it| it.plan_task)
@@ -52,7 +52,7 @@ pub fn plan_in(body: &[u8]) -> Option<String> {
 pub(super) async fn plan(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let catalog = &input.context.catalog;
-    // Who may not see the table learns nothing of his request.
+    // A caller that may not see the table learns nothing from its request.
     catalog.relations().table_exists(&input.who, &warehouse, &ident).await?;
     let request = ScanRequest::parse(&input.json()?)?;
     let plan = catalog.plans().plan_scan(&input.who, &warehouse, &ident, &request).await?;
@@ -97,7 +97,7 @@ pub(super) async fn tasks(input: &CatalogRequest<'_>) -> Result<Response> {
     Ok(answer::of_json(text.into()))
 }
 
-/// Writes the answer with a plan, by its outcome.
+/// Builds the response with a plan, by its outcome.
 fn plan_answer(state: &PlanOutcome, id: Option<&str>, tasks: Option<PlanTasks>) -> Response {
     let mut text = b"{".to_vec();
     put_name(&mut text, "status");

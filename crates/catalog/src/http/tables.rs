@@ -20,7 +20,7 @@ use crate::service::{CatalogPrincipal, ListContent};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
-/// Most views that one is loaded by.
+/// Most views in a chain that a table is loaded through.
 const REFERENCED_BY_MAX: usize = 32;
 
 #[derive(Serialize)]
@@ -41,7 +41,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     list_of(input, RelationKind::Table).await
 }
 
-/// Names of tables or views.
+/// Returns the names of tables or views.
 pub(super) async fn list_of(input: &CatalogRequest<'_>, kind: RelationKind) -> Result<Response> {
     let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
     let catalog = &input.context.catalog;
@@ -80,8 +80,8 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     made(input, &warehouse, &namespace, &body, &entry).await
 }
 
-/// A table that was just made, by the name that the body says. That there are no credentials at
-/// present is no reason to say that it was not: there is an operation to ask for them.
+/// Returns a created table, by the name in the body. If credentials are temporarily unavailable,
+/// the creation is reported nevertheless: there is a separate operation to request them.
 async fn made(
     input: &CatalogRequest<'_>,
     warehouse: &Warehouse,
@@ -119,7 +119,7 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
         Some(moment) => {
             let found = catalog.history().load_at(&input.who, &warehouse, kind, &ident, moment);
             let found = Box::pin(found).await?;
-            // No way to files: they are of today's table, of which its own name tells.
+            // Without access to files: they are those of the present table, under its present name.
             (found.entry, delegation::settings_of_past(input, &warehouse), found.today)
         }
         None => {
@@ -153,7 +153,7 @@ pub(super) fn end(
     suffix.finish()
 }
 
-/// Refuses a chain of views that is none. Rights are those of who asks, whichever view he came by.
+/// Rejects an invalid chain of views. Rights are those of the caller, independent of the views.
 fn check_referenced_by(input: &CatalogRequest<'_>) -> Result<()> {
     let Some(chain) = input.query("referenced-by")?.filter(|it| !it.is_empty()) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! New tables.
+//! Creation of tables.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::principal::{AccessRight, ChangeCall, RightTarget};
 use crate::store::{ChangeContext, LogAction, NewRelationSite, RelationKind, not_apart};
 use crate::warehouse::Warehouse;
 
-/// Request for a new table, with the places that its caller may choose for it.
+/// Request for a new table, with the locations that its caller may choose.
 #[derive(Clone, Copy)]
 struct WantedTable<'a> {
     request: &'a CreateTable,
@@ -23,12 +23,12 @@ struct WantedTable<'a> {
 }
 
 impl RelationService {
-    /// Makes a table, or says how it would be when it is only to be staged: then it has no metadata
-    /// file, and there is none until a commit makes it.
+    /// Creates a table, or returns its draft if it is only staged: a staged table has no metadata
+    /// file until a commit creates it.
     ///
     /// # Errors
-    /// `AlreadyExists` when a table or a view has its name; `NoSuchNamespace`; `Forbidden` when its
-    /// location is outside of the warehouse, or where whoever asks may put nothing; those of
+    /// `AlreadyExists` if a table or a view has its name; `NoSuchNamespace`; `Forbidden` if its
+    /// location is outside of the warehouse, or the caller may not use it; those of
     /// [`CreateTable`].
     pub async fn create_table(
         &self,
@@ -67,7 +67,7 @@ impl RelationService {
         ident: &TableIdent,
         wanted: WantedTable<'_>,
     ) -> Result<Arc<CachedVersion>> {
-        // Refused where it may not be, as when it is made: its files come before it.
+        // A location is checked as for a created table: the files are written before the commit.
         let context = call.context(self.0.clock.now_ms());
         let now_ms = node::clock::wall_ms();
         let doc = self.drafted(warehouse, &context, ident, wanted, now_ms).await?;
@@ -76,8 +76,8 @@ impl RelationService {
         Ok(Arc::new(CachedVersion::new(None, ParsedDocument::Table(Arc::new(doc)), text)))
     }
 
-    /// The document of a new table whose name is free, and whose location is apart from those of
-    /// others.
+    /// Returns the document of a new table whose name is free, and whose location overlaps with no
+    /// other.
     async fn drafted(
         &self,
         warehouse: &Arc<Warehouse>,

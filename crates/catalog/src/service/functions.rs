@@ -1,5 +1,5 @@
-//! Functions: listed and loaded by clients, made and removed by those who manage. Their rights are
-//! those of their namespace: a right to a table of the same name is none to a function.
+//! Functions: listed and loaded by clients, created and removed by managers. Their rights are those
+//! of their namespace: a right to a table of the same name does not extend to a function.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, V
 use crate::store::{ChangeContext, FunctionStore};
 use crate::warehouse::Warehouse;
 
-/// A function that is to be there.
+/// A function to store.
 #[derive(Debug, Deserialize)]
 struct PutFunction {
     namespace: NamespaceIdent,
@@ -28,7 +28,7 @@ struct PutFunction {
     overwrite: bool,
 }
 
-/// Returns where a function's document says that its files are.
+/// Returns the location in a function's document.
 fn location_in(document: &[u8]) -> Option<String> {
     let document = RawJson::parse(document.to_vec().into()).ok()?;
     let location = document.present("location")?;
@@ -67,7 +67,8 @@ impl FunctionService {
         }))
     }
 
-    /// Functions of a namespace. A right to something in it is none to its functions.
+    /// Returns the functions of a namespace. Rights to an object in it do not extend to its
+    /// functions.
     ///
     /// # Errors
     /// `NoSuchNamespace`; `Forbidden`.
@@ -87,7 +88,7 @@ impl FunctionService {
         Ok(page.cut(names, String::clone))
     }
 
-    /// The document of a function.
+    /// Returns the document of a function.
     ///
     /// # Errors
     /// `NoSuchNamespace`, `NoSuchFunction`.
@@ -106,12 +107,12 @@ impl FunctionService {
         Ok(self.0.function_store.function(warehouse.id(), ident).await?.into())
     }
 
-    /// Makes a function, or gives one that there is another document. Answers the document.
+    /// Creates a function, or replaces its document. Returns the document.
     ///
     /// # Errors
-    /// `BadRequest` and `IllegalArgument` when it is none; `NoSuchNamespace`; `AlreadyExists` when
-    /// it is not to be replaced; `Forbidden` when its location is outside of the warehouse, or
-    /// where whoever asks may put nothing.
+    /// `BadRequest` and `IllegalArgument` if it is invalid; `NoSuchNamespace`; `AlreadyExists` if
+    /// it must not be replaced; `Forbidden` if its location is outside of the warehouse, or the
+    /// caller may not use it.
     pub async fn put_function(
         &self,
         call: &ChangeCall<'_>,

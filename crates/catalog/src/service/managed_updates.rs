@@ -1,12 +1,12 @@
-//! Updates of tables and views that only who manages them may make.
+//! Updates of tables and views that only their managers may make.
 
 use iceberg::update::TableUpdate;
 use iceberg::view::ViewUpdate;
 
-/// The property that protects what has it, when it is `true`.
+/// Property that protects an object, if it is `true`.
 pub const PROTECTED: &str = "protected";
 
-/// Returns whether changes of a table touch what only who manages it may.
+/// Returns whether updates of a table affect its protection, which requires the right to manage it.
 pub(super) fn touches_protection(updates: &[TableUpdate]) -> bool {
     updates.iter().any(|update| match update {
         TableUpdate::SetProperties(properties) => properties.get(PROTECTED).is_some(),
@@ -15,12 +15,12 @@ pub(super) fn touches_protection(updates: &[TableUpdate]) -> bool {
     })
 }
 
-/// Returns whether changes of a table take it to another place: away from the files that it has.
+/// Returns whether updates of a table change its location: away from its present files.
 pub(super) fn moves_away(updates: &[TableUpdate]) -> bool {
     updates.iter().any(|update| matches!(update, TableUpdate::SetLocation(_)))
 }
 
-/// Returns whether changes of a view touch what only who manages it may.
+/// Returns whether updates of a view affect its protection, which requires the right to manage it.
 pub(super) fn view_touches_protection(updates: &[ViewUpdate]) -> bool {
     updates.iter().any(|update| match update {
         ViewUpdate::SetProperties(properties) => properties.get(PROTECTED).is_some(),

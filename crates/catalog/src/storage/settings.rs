@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Shortest time that credentials are good for, in seconds: what token services take.
+/// Shortest lifetime of credentials, in seconds: the limit of token services.
 pub const CREDENTIALS_SECONDS_MIN: u64 = 900;
 
-/// Longest.
+/// Longest lifetime of credentials, in seconds.
 pub const CREDENTIALS_SECONDS_MAX: u64 = 43_200;
 
 /// Longest text of a setting, in bytes.
@@ -68,7 +68,7 @@ impl Default for StorageSettings {
 }
 
 impl StorageSettings {
-    /// Refuses what cannot be meant.
+    /// Rejects invalid settings.
     ///
     /// # Errors
     /// `BadRequest`, which names the field.
@@ -109,7 +109,7 @@ impl StorageSettings {
         Ok(())
     }
 
-    /// With what the address of a configured root says of its service.
+    /// Adds the settings in the parameters of a configured root.
     #[must_use]
     pub fn for_root(mut self, root: &str) -> StorageSettings {
         if let Some(location) = root.starts_with("s3").then(|| super::bucket(root).ok()).flatten()
@@ -120,14 +120,14 @@ impl StorageSettings {
         self
     }
 
-    /// Returns whether credentials for clients can be asked for at all.
+    /// Returns whether credentials for clients can be requested at all.
     #[must_use]
     pub fn has_token_service(&self) -> bool {
         self.role_arn.is_some() || self.sts_endpoint.is_some() || self.endpoint.is_some()
     }
 
-    /// A location with what an object store has to know of its service. One that says so itself is
-    /// as it was.
+    /// Returns a location with the parameters that an object store needs. A location that has
+    /// parameters is unchanged.
     #[must_use]
     pub fn locate(&self, location: &str) -> String {
         if location.contains('?') || !location.starts_with("s3") {

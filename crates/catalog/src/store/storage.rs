@@ -1,5 +1,5 @@
-//! Descriptions of warehouses that were made while serving: in tables of their own, with a version
-//! that moves by every change, by which servers that share the store learn of it.
+//! Descriptions of warehouses that were created while serving: in separate tables, with a version
+//! that every change increments, by which servers that share the store notice it.
 
 use node::store::{MigrationStep, SqlRow, SqlStoreError};
 
@@ -10,7 +10,7 @@ use crate::warehouse::WarehouseStatus;
 /// Name of the service that owns the tables.
 pub(super) const SERVICE: &str = "catalog-storage";
 
-/// Migrations of the tables to their newest version; only ever added to.
+/// Migrations of the tables; append only.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE catalog_storage (
@@ -37,26 +37,26 @@ type Stored<T> = std::result::Result<T, SqlStoreError>;
 /// Stored description of a warehouse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageRow {
-    /// True if it was made while serving, and not by the configuration.
+    /// True if it was created while serving, and not by the configuration.
     pub is_made: bool,
-    /// Status: what may be done with it.
+    /// Status, which limits operations.
     pub status: WarehouseStatus,
     /// Other roots that clients may have tables below.
     pub locations: Vec<String>,
     /// Settings by which clients reach its files.
     pub settings: StorageSettings,
-    /// Key of its own, sealed.
+    /// Its own key, sealed.
     pub secret: Option<String>,
-    /// When this was said.
+    /// Time of the last change.
     pub updated_ms: u64,
 }
 
-/// The columns that [`of_row`] reads, from `first` on.
+/// Columns that [`of_row`] reads, from `first` on.
 pub(super) const COLUMNS: &str =
     "s.made, s.status, s.locations, s.settings, s.secret, s.updated_ms";
 
-/// Returns what is said of a warehouse, from [`COLUMNS`] that begin at `first`; none where nothing
-/// is.
+/// Reads the description of a warehouse, from [`COLUMNS`] that begin at `first`; `None` if there is
+/// none.
 pub(super) fn of_row(row: &SqlRow, first: usize) -> Stored<Option<StorageRow>> {
     let Some(made) = row.get::<Option<i64>>(first)? else { return Ok(None) };
     let refuse =

@@ -1,4 +1,4 @@
-//! A location taken apart, so that two of them can be compared.
+//! A parsed location, for comparisons.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,15 +9,15 @@ use crate::error::{CatalogError, ErrorReason, Result};
 /// Longest location, in bytes.
 pub const LOCATION_BYTES_MAX: usize = 2048;
 
-/// Longest part of a location between two `/`, in bytes: what file systems take.
+/// Longest segment of a location, in bytes: the limit of file systems.
 const PART_BYTES_MAX: usize = 255;
 
 /// Location in the file system, or in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableLocation {
-    /// The bucket; none in the file system.
+    /// The bucket; `None` in the file system.
     bucket: Option<Box<str>>,
-    /// Parts between the `/`; none is empty, `.` or `..`.
+    /// Segments between the `/`; none is empty, `.` or `..`.
     parts: Vec<Box<str>>,
 }
 
@@ -28,26 +28,26 @@ impl TableLocation {
         self.below(root).is_some()
     }
 
-    /// The parts from `root` on; none when it is not below it.
+    /// Returns the segments below `root`; `None` if it is not below it.
     #[must_use]
     pub fn below(&self, root: &TableLocation) -> Option<&[Box<str>]> {
         let rest = self.parts.strip_prefix(&root.parts[..])?;
         if self.bucket == root.bucket && !rest.is_empty() { Some(rest) } else { None }
     }
 
-    /// The bucket and the key in it; none in the file system.
+    /// Returns the bucket and the key in it; `None` in the file system.
     #[must_use]
     pub fn bucket_and_key(&self) -> Option<(&str, String)> {
         self.bucket.as_deref().map(|bucket| (bucket, self.parts.join("/")))
     }
 
-    /// Returns whether one is the other, or below it.
+    /// Returns whether they are equal, or one is below the other.
     #[must_use]
     pub fn overlaps(&self, other: &TableLocation) -> bool {
         self == other || self.is_below(other) || other.is_below(self)
     }
 
-    /// Returns its path in the file system; none in a bucket.
+    /// Returns its path in the file system; `None` in a bucket.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         match &self.bucket {
@@ -58,7 +58,7 @@ impl TableLocation {
 }
 
 impl fmt::Display for TableLocation {
-    /// The one text that stands for a place, of all that lead there.
+    /// Formats the canonical text of the location.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.bucket {
             Some(bucket) => write!(f, "s3://{bucket}")?,
@@ -71,10 +71,11 @@ impl fmt::Display for TableLocation {
 impl FromStr for TableLocation {
     type Err = CatalogError;
 
-    /// `file:///a/b`, `file:/a/b`, `/a/b`, or `s3://bucket/a/b` (`s3a`, `s3n` for old clients).
+    /// Parses `file:///a/b`, `file:/a/b`, `/a/b`, or `s3://bucket/a/b` (`s3a`, `s3n` for old
+    /// clients).
     ///
-    /// Nothing is decoded: clients do not either. What some might read as "the directory above",
-    /// or as the end of the path, is refused.
+    /// Nothing is decoded: clients do not decode either. Segments that some software might
+    /// interpret as the parent directory, or as the end of the path, are rejected.
     fn from_str(text: &str) -> Result<TableLocation> {
         let refuse = |why: &str| {
             let excerpt: String = text.chars().take(200).collect();
@@ -108,7 +109,8 @@ impl FromStr for TableLocation {
             _ if text.starts_with('/') => (None, text),
             _ => return refuse("is neither below `file:///` nor below `s3://`"),
         };
-        // Two keys that differ in this are two objects, and one name to who joins parts again.
+        // Keys that differ in empty segments are two objects, but one name for software that
+        // normalises paths.
         if bucket.is_some()
             && path.trim_end_matches('/').split('/').any(str::is_empty)
             && !path.is_empty()
@@ -127,7 +129,7 @@ impl FromStr for TableLocation {
     }
 }
 
-/// Returns whether a part is `.` or `..`, or is read as one by who decodes it.
+/// Returns whether a segment is `.` or `..`, or becomes one when decoded.
 fn leads_up(part: &str) -> bool {
     if !part.contains('%') {
         return matches!(part, "." | "..");

@@ -1,7 +1,7 @@
 //! Rate limits of audit records by grant. Pure.
 //!
-//! There are two measures: one for what is work, one for what costs whoever does it nothing, so
-//! that many refusals do not take the place of a request that was answered.
+//! There are two limits: one for work, and one for events that cost their originator nothing, so
+//! that many rejections do not displace the records of real requests.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use api::{AuditEvent, AuditOutcome};
 
 use crate::doors::GatewayEvent;
 
-/// Rate for refusals and connections, as a part of that for work.
+/// Rate for rejections and connections, as a fraction of that for work.
 const IDLE_PART: f64 = 0.25;
 
-/// Records that may be written at once, and how many more with each second.
+/// A token bucket: the size of a burst, and the sustained rate per second.
 #[derive(Clone, Copy, Debug)]
 struct PaceLimit {
     most: f64,
@@ -26,7 +26,7 @@ impl PaceLimit {
         PaceLimit { most, per_s, left: most, since: now }
     }
 
-    /// Returns whether there is one more.
+    /// Takes a token; returns whether there was one.
     fn take(&mut self, now: Instant) -> bool {
         let seconds = now.saturating_duration_since(self.since).as_secs_f64();
         self.left = (self.left + seconds * self.per_s).min(self.most);
@@ -39,20 +39,20 @@ impl PaceLimit {
     }
 }
 
-/// The pace of one grant.
+/// The rate limits of one grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrantPace {
     work: PaceLimit,
     idle: PaceLimit,
-    /// True if there is no bound.
+    /// True if there is no limit.
     is_free: bool,
 }
 
 impl GrantPace {
-    /// `most` at once and `per_s` in the long run; 0 is for no bound.
+    /// Creates limits of `most` in a burst and `per_s` sustained; 0 means no limit.
     pub(super) fn new(most: usize, per_s: f64, now: Instant) -> GrantPace {
         let most = u32::try_from(most).map_or(f64::MAX, f64::from);
-        // One is always there, also where the configuration says very little.
+        // At least one, even for very small settings.
         let idle = (most * IDLE_PART).max(1.0);
         GrantPace {
             work: PaceLimit::new(most, per_s, now),
@@ -61,10 +61,10 @@ impl GrantPace {
         }
     }
 
-    /// Returns whether this is written down.
+    /// Returns whether an event is recorded.
     pub(super) fn take(&mut self, happening: &GatewayEvent<'_>, now: Instant) -> bool {
         match (happening.event, happening.outcome) {
-            // Nothing inside causes them.
+            // These are not caused by the sandbox.
             (AuditEvent::Granted | AuditEvent::Revoked | AuditEvent::Missing, _) => true,
             _ if self.is_free => true,
             (AuditEvent::Connect | AuditEvent::Disconnect, _) | (_, AuditOutcome::Refused) => {
@@ -100,10 +100,10 @@ mod tests {
         let now = now + Duration::from_secs(2);
         assert_eq!(taken(request, refused, 1000, now), 5);
         assert_eq!(taken(request, done, 1000, now), 20);
-        // It does not grow beyond what there was at first.
+        // The bucket never exceeds its initial size.
         let now = now + Duration::from_secs(3600);
         assert_eq!(taken(request, done, 1000, now), 100);
-        // Nor does it shrink where clocks of two threads are read in the other order.
+        // It does not shrink either if two threads read their clocks in the opposite order.
         assert_eq!(taken(request, done, 1, now - Duration::from_secs(9)), 0);
         let mut free = GrantPace::new(1, 0.0, now);
         assert!((0..1000).all(|_| free.take(&GatewayEvent::new(request, refused), now)));

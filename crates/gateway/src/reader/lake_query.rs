@@ -1,7 +1,7 @@
-//! Statements over tables of a warehouse. No server behind the grant runs SQL, so a program does,
-//! in the holder's own sandbox: PyIceberg reads the tables through a door that only reads, DuckDB
-//! computes over what it has read. It has no more rights than other programs there, and what it
-//! writes is read as bytes of a stranger ([`answer`]).
+//! Statements over tables of a warehouse. No server behind the grant runs SQL, so a program in the
+//! holder's own sandbox does: PyIceberg reads the tables through a read-only door, and DuckDB
+//! computes the result. It has no more rights than other programs there, and its output is
+//! untrusted ([`answer`]).
 
 mod answer;
 
@@ -24,16 +24,16 @@ pub(super) use self::answer::fuzzing;
 /// The program.
 const PROGRAM: &str = include_str!("lake_query.py");
 
-/// Longest that a statement takes, its interpreter's start included.
+/// Time limit of a statement, including the start of its interpreter.
 const STATEMENT_MAX: Duration = Duration::from_secs(60);
 
-/// Bytes of the program's standard error that are kept: the last line of a failure.
+/// Most bytes of the program's standard error that are kept: the last line of a failure.
 const STDERR_BYTES_MAX: usize = 4 << 10;
 
-/// Exit codes of a program that could not be started, as a shell has them.
+/// Exit codes of a program that could not be started, as in a shell.
 const NOT_STARTED: [i32; 2] = [126, 127];
 
-/// Request that the program reads.
+/// Input of the program.
 #[derive(Debug, Serialize)]
 struct LakeRequest<'a> {
     sql: &'a str,
@@ -44,12 +44,12 @@ struct LakeRequest<'a> {
     warehouse: &'a str,
 }
 
-/// Why a statement over a warehouse has no result.
+/// Reason why a statement over a warehouse has no result.
 #[derive(Debug)]
 pub(super) enum LakeFailure {
-    /// The statement, its values or the catalog.
+    /// An error of the statement, its values or the catalog.
     Sql(SqlFailure),
-    /// The statement is one that is never run.
+    /// A statement of a kind that is never run.
     Refused(String),
     /// The session lacks the interpreter or the packages named here.
     Missing(String),
@@ -58,7 +58,7 @@ pub(super) enum LakeFailure {
 }
 
 impl LakeFailure {
-    /// Returns the answer to the caller; `label` is the grant's.
+    /// Returns the error for the caller; `label` is the grant's.
     pub(super) fn answer(self, label: &str) -> HttpError {
         match self {
             LakeFailure::Sql(failure) => failure.answer("sql"),
@@ -76,7 +76,7 @@ impl LakeFailure {
         }
     }
 
-    /// Returns whether nothing was tried.
+    /// Returns whether the statement was rejected without an attempt.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
             LakeFailure::Refused(_) => true,
@@ -88,7 +88,7 @@ impl LakeFailure {
 /// Runs one statement. Dropping the future ends the program.
 ///
 /// # Errors
-/// What DuckDB, PyIceberg or the catalog say; when the session cannot run the program.
+/// Errors of DuckDB, PyIceberg or the catalog; if the session cannot run the program.
 pub(super) async fn run(
     door: &WarehouseDoor,
     query: &GrantQuery,
@@ -111,8 +111,8 @@ pub(super) async fn run(
         tracing::error!(%error, "write a statement as JSON");
         LakeFailure::Sandbox(HttpError::internal())
     })?;
-    // What is in the working directory is not imported in place of a library, and no cache of
-    // bytecode is left behind.
+    // Files in the working directory cannot replace a library, and no bytecode cache is left
+    // behind.
     let env = ["PYTHONSAFEPATH", "PYTHONDONTWRITEBYTECODE"];
     let program = HolderProgram {
         argv: ["python3", "-c", PROGRAM].map(str::to_owned).to_vec(),
@@ -144,7 +144,7 @@ pub(super) async fn run(
             None => break HolderExit::default(),
         }
     };
-    // Killed, where it has more to say than is read.
+    // Kills the program if its remaining output is not needed.
     drop(running);
     match reader.finish() {
         Some(Ok(table)) => Ok(table),
@@ -160,7 +160,7 @@ pub(super) async fn run(
     }
 }
 
-/// Why a program ended that did not say it.
+/// Returns the reason why a program ended without a report.
 fn without_answer(exit: &HolderExit, errors: &[u8]) -> LakeFailure {
     let failed = |message: String| LakeFailure::Sql(SqlFailure::database("program", message));
     match exit {
@@ -185,7 +185,7 @@ fn without_answer(exit: &HolderExit, errors: &[u8]) -> LakeFailure {
     }
 }
 
-/// A parameter as DuckDB takes it: objects and lists as their JSON.
+/// Converts a parameter for DuckDB: objects and lists become JSON text.
 fn parameter(value: &Value) -> Value {
     match value {
         Value::Array(_) | Value::Object(_) => Value::String(value.to_string()),

@@ -1,18 +1,18 @@
-//! Size limits of one result: which rows are kept, and which are read and discarded. Pure.
+//! Size limits of one result: decides which rows are kept, and which are read and discarded. Pure.
 
 use api::QueryLimit;
 
-/// Rows of a result when the caller does not say.
+/// Default number of rows of a result.
 pub(crate) const ROWS_DEFAULT: u32 = 1_000;
 
 /// Most rows of a result.
 pub(crate) const ROWS_MAX: u32 = 10_000;
 
-/// Most bytes of values in a result, as the database sends them. JSON and Base64 make more of them.
+/// Most bytes of values in a result, as the database sends them. JSON and Base64 enlarge them.
 pub(crate) const RESULT_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes behind the last row that is kept which are still read, so that a statement that is nearly
-/// done ends by itself. Beyond that the connection is closed, which ends the statement.
+/// Bytes after the last kept row that are still read, so that an almost complete statement ends
+/// normally. Beyond that the connection is closed, which ends the statement.
 const REST_BYTES_MAX: usize = 1 << 20;
 
 /// What to do with a row.
@@ -20,13 +20,13 @@ const REST_BYTES_MAX: usize = 1 << 20;
 pub(super) enum RowFate {
     /// Keep it.
     Keep,
-    /// Read it, and keep nothing.
+    /// Read and discard it.
     Discard,
-    /// Read no more.
+    /// Stop reading.
     Stop,
 }
 
-/// Room that is left for rows.
+/// Remaining space for rows.
 #[derive(Debug)]
 pub(super) struct ResultRoom {
     rows: u32,
@@ -37,13 +37,13 @@ pub(super) struct ResultRoom {
 }
 
 impl ResultRoom {
-    /// Room for so many rows.
+    /// Creates limits for `rows` rows.
     pub(super) fn new(rows: u32) -> ResultRoom {
         ResultRoom { rows, bytes: RESULT_BYTES_MAX, rest: REST_BYTES_MAX, limit: None }
     }
 
-    /// Returns how many rows to ask for where they can be asked for: one more than are kept, which
-    /// tells whether there are more.
+    /// Returns the number of rows to request, if it can be set: one more than are kept, to detect
+    /// whether there are more.
     pub(super) fn wanted(&self) -> u32 {
         self.rows.saturating_add(1)
     }
@@ -53,7 +53,7 @@ impl ResultRoom {
         self.limit
     }
 
-    /// Decides on a row of so many bytes.
+    /// Decides on a row of `bytes` bytes.
     pub(super) fn row(&mut self, bytes: usize) -> RowFate {
         if self.limit.is_none() {
             self.limit = match (self.rows, self.bytes.checked_sub(bytes)) {

@@ -1,17 +1,17 @@
-//! Values of databases as JSON, from the texts in which servers send them. Pure.
+//! Conversion of database values to JSON, from the text form in which servers send them. Pure.
 //!
-//! What JSON has is JSON: booleans, numbers, documents, lists. What it would change stays the
-//! server's text: `numeric` and `decimal`, times, integers that a double cannot hold, documents
-//! with numbers that it cannot hold. Bytes are Base64.
+//! Booleans, numbers, documents and lists become JSON. Values that JSON readers would change stay
+//! in the server's text form: `numeric` and `decimal`, times, integers beyond the precision of a
+//! double, documents with such numbers. Bytes become Base64.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Number, Value};
 
-/// Largest integer that every reader of JSON keeps (RFC 8259 §6).
+/// Largest integer that every JSON reader preserves (RFC 8259 §6).
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// Digits of a number that a double keeps.
+/// Most digits of a number that a double preserves.
 const DIGITS_MAX: usize = 15;
 
 /// Deepest nesting of a list.
@@ -24,13 +24,13 @@ pub(super) enum ValueForm {
     Boolean,
     /// An integer.
     Integer,
-    /// A number in floating point.
+    /// A floating-point number.
     Float,
-    /// A document of JSON.
+    /// A JSON document.
     Document,
-    /// Bytes in hexadecimal, behind `\x`.
+    /// Bytes in hexadecimal, after `\x`.
     HexBytes,
-    /// Bytes as they are.
+    /// Raw bytes.
     RawBytes,
     /// Bits of MySQL, most significant first.
     Bits,
@@ -38,7 +38,7 @@ pub(super) enum ValueForm {
     Text,
 }
 
-/// Returns a value as JSON.
+/// Converts a value to JSON.
 pub(super) fn value(form: ValueForm, bytes: &[u8]) -> Value {
     let text = || String::from_utf8_lossy(bytes).into_owned();
     match form {
@@ -95,7 +95,7 @@ fn unhex(bytes: &[u8]) -> Option<Vec<u8>> {
     digits.chunks(2).map(pair).collect()
 }
 
-/// A document, unless it has a number that its readers would change.
+/// Parses a document, unless it has a number that JSON readers would change.
 fn document(text: &str) -> Option<Value> {
     let (mut digits, mut in_string, mut is_escaped) = (0_usize, false, false);
     for byte in text.bytes() {
@@ -116,7 +116,8 @@ fn document(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// A list as PostgreSQL writes it: `{1,NULL,"a \"b\""}`, `[0:1]={…}`. None when it is none.
+/// Parses a list in PostgreSQL's text form: `{1,NULL,"a \"b\""}`, `[0:1]={…}`. `None` if it is
+/// malformed.
 ///
 /// # References
 /// - <https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO>

@@ -11,7 +11,7 @@ use crate::error::{CatalogError, Result};
 const NUMBERS: &str = "catalog_audit_numbers";
 
 impl AccessStore {
-    /// Keeps lines.
+    /// Stores lines.
     pub(in crate::access) async fn write_audit(&self, lines: Vec<AuditLine>) -> Result<()> {
         let written = self.0.transact("catalog.write_audit", move |it| {
             let first = take_numbers(it, NUMBERS, lines.len())?;
@@ -28,7 +28,7 @@ impl AccessStore {
                     text(&line.name),
                     text(&line.key),
                     SqlValue::from(&line.operation),
-                    // PostgreSQL keeps no such character.
+                    // PostgreSQL stores no such character.
                     line.path.replace('\0', "\u{fffd}").into(),
                     SqlValue::Int(line.status.into()),
                     text(&line.refusal),

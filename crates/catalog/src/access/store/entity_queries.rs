@@ -1,4 +1,4 @@
-//! Properties and versions of warehouses, clients and roles at rest.
+//! Stored properties and versions of warehouses, clients and roles.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use crate::store::entities::{self, ENTITY_COLUMNS};
 use crate::store::{EntityChange, EntityKey, EntityKind, EntityRecord, broken};
 
 impl AccessStore {
-    /// Returns what is said of one thing; none when nothing ever was.
+    /// Returns the metadata of one entity; `None` if none was ever stored.
     pub(in crate::access) async fn entity(&self, key: EntityKey) -> Result<Option<EntityRecord>> {
         self.0.read("catalog.entity", move |it| entities::find(it, &key)).await
     }
 
-    /// Returns what is said of all of a kind, by name; of warehouses by their ids.
+    /// Returns the metadata of all entities of a kind, by name; warehouses by id.
     pub(in crate::access) async fn entities(
         &self,
         kind: EntityKind,
@@ -43,7 +43,7 @@ impl AccessStore {
         read.await
     }
 
-    /// Says something else of a client or a role that there is.
+    /// Changes the metadata of an existing client or role.
     pub(in crate::access) async fn update_entity(
         &self,
         key: EntityKey,
@@ -58,7 +58,7 @@ impl AccessStore {
     }
 }
 
-/// Refuses what there is not.
+/// Rejects an entity that does not exist.
 fn require(it: &mut dyn StoreTransaction, key: &EntityKey) -> Stored<()> {
     match key.kind {
         EntityKind::Client => {

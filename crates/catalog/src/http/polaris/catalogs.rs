@@ -16,10 +16,10 @@ use crate::service::{NewWarehouse, WarehouseChange, WarehouseRecord};
 use crate::store::Properties;
 use crate::warehouse::WarehouseStatus;
 
-/// The property that says where a catalog is.
+/// Property with the location of a catalog.
 const BASE: &str = "default-base-location";
 
-/// The kind of catalogs that there are here.
+/// The only supported type of catalogs.
 const INTERNAL: &str = "INTERNAL";
 
 #[derive(Serialize)]
@@ -43,7 +43,7 @@ struct CreateCatalogRequest {
     catalog: NewCatalog,
 }
 
-/// Definition of a new catalog; fields that only answers have are ignored.
+/// Definition of a new catalog; fields that only responses have are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewCatalog {
@@ -106,7 +106,7 @@ async fn load(input: &CatalogRequest<'_>, name: &str) -> Result<PolarisCatalog> 
 }
 
 pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
-    // Before the body is looked at: it is nobody else's business what a good one is.
+    // Before the body is parsed: other callers learn nothing about valid bodies.
     only_operators(&input.who)?;
     let CreateCatalogRequest { catalog } = input.body()?;
     if catalog.connection_config_info.is_some() {
@@ -144,7 +144,7 @@ pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     if let Some(storage_fields) = storage_config_info {
         let storage_fields = storage::read(storage_fields)?;
         storage::require_kind(&storage_fields, &record.root)?;
-        // Said again, it is no change: the configured warehouse takes none.
+        // Equal locations are no change: the configured warehouse accepts none.
         let locations = storage::others(&storage_fields, &record.root);
         change.locations = Some(locations)
             .filter(|it| storage_fields.allowed_locations.is_some() && *it != record.locations);

@@ -52,7 +52,8 @@ struct CreatePrincipalRequest {
     credential_rotation_required: Option<bool>,
 }
 
-/// Definition of a new principal; fields that only answers have are ignored, but an id is refused.
+/// Definition of a new principal; fields that only responses have are ignored, but an id is
+/// rejected.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewPrincipal {
@@ -111,7 +112,7 @@ async fn all_of(
     Ok(PolarisPrincipalList { principals: principals.collect() })
 }
 
-/// The principal that the path names.
+/// Returns the principal in the path.
 fn principal_of_path(input: &CatalogRequest<'_>) -> Result<ClientRecord> {
     input.context.access.clients().client_named(&input.who, input.param("principal")?)
 }
@@ -190,7 +191,7 @@ pub(super) async fn reset(input: &CatalogRequest<'_>) -> Result<Response> {
     new_secret(input, &client.client_id).await
 }
 
-/// The old one is good no more: what is given in its place is to replace it.
+/// Replaces the secret. The old one becomes invalid immediately.
 async fn new_secret(input: &CatalogRequest<'_>, id: &str) -> Result<Response> {
     let made = input.context.access.clients().rotate_client(&input.who, id, Duration::ZERO).await?;
     answer::of(&with_secret(input, made).await?)
@@ -221,7 +222,7 @@ pub(super) async fn revoke_role(input: &CatalogRequest<'_>) -> Result<Response> 
     Ok(answer::done())
 }
 
-/// The principals that have a role. Others that have it are none of Polaris's.
+/// Returns the principals that have a role. Other members are not principals of Polaris.
 pub(super) async fn list_of_role(input: &CatalogRequest<'_>) -> Result<Response> {
     let role = roles::role_of_path(input)?;
     let mut all = input.context.access.clients().list(&input.who)?;

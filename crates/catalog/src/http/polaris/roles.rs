@@ -1,4 +1,4 @@
-//! Principal roles, which are roles; catalog roles, which they have.
+//! Principal roles, which are roles; and their catalog roles.
 //!
 //! # References
 //! - <https://github.com/apache/polaris/blob/main/spec/polaris-management-service.yml>
@@ -36,7 +36,7 @@ struct CatalogRole {
     versioned: EntityVersion,
 }
 
-/// A role as requests have it. What only answers have is passed over.
+/// A role in a request. Fields that only responses have are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct NewPolarisRole {
@@ -77,7 +77,7 @@ impl CatalogRole {
     }
 }
 
-/// Answers with principal roles of these names.
+/// Returns the principal roles of these names.
 pub(super) async fn answer_with(
     input: &CatalogRequest<'_>,
     names: Vec<String>,
@@ -90,7 +90,7 @@ pub(super) async fn answer_with(
     answer::of(&PolarisRoleList { roles: roles.collect() })
 }
 
-/// The principal role that the path names.
+/// Returns the principal role in the path.
 pub(super) fn role_of_path(input: &CatalogRequest<'_>) -> Result<RoleRecord> {
     let (name, all) = (input.param("role")?, input.context.access.roles().list(&input.who)?);
     all.into_iter().find(|it| it.name == name).ok_or_else(|| no_such_role(name))
@@ -137,7 +137,7 @@ pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     Ok(answer::done())
 }
 
-/// Answers with catalog roles of the path's catalog.
+/// Returns catalog roles of the path's catalog.
 async fn answer_with_catalog_roles(
     input: &CatalogRequest<'_>,
     all: impl Iterator<Item = CatalogRoleRecord>,
@@ -152,7 +152,7 @@ async fn answer_with_catalog_roles(
     answer::of(&PolarisRoleList { roles: roles.collect() })
 }
 
-/// The catalog role that the path names.
+/// Returns the catalog role in the path.
 pub(super) fn catalog_role(input: &CatalogRequest<'_>) -> Result<CatalogRoleRecord> {
     let (warehouse, name) = (input.managed()?, input.param("catalog-role")?);
     input.context.access.catalog_roles().catalog_role(&input.who, &warehouse, name)
@@ -204,15 +204,15 @@ pub(super) async fn delete_catalog_role(input: &CatalogRequest<'_>) -> Result<Re
     Ok(answer::done())
 }
 
-/// The principal roles that have a catalog role.
+/// Returns the principal roles that have a catalog role.
 pub(super) async fn list_holders(input: &CatalogRequest<'_>) -> Result<Response> {
-    // Roles are not one catalog's.
+    // Roles span catalogs.
     only_operators(&input.who)?;
     let holders = catalog_role(input)?.holders;
     answer_with(input, holders).await
 }
 
-/// The catalog roles of one catalog that a principal role has.
+/// Returns the catalog roles of one catalog that a principal role has.
 pub(super) async fn list_catalog_roles_of(input: &CatalogRequest<'_>) -> Result<Response> {
     let role = role_of_path(input)?.name;
     let all = input.context.access.catalog_roles().list(&input.who, &*input.managed()?)?;

@@ -1,5 +1,5 @@
-//! The answer of a statement's program, in lines of JSON. Pure. The program is the sandbox's, and
-//! so is whatever it writes: lines, columns and what is kept are bounded.
+//! The output of a statement's program, in lines of JSON. Pure. The program runs in the sandbox, so
+//! its output is untrusted: lines, columns and the stored result are limited.
 
 use api::{QueryColumn, QueryLimit};
 use serde::Deserialize;
@@ -9,17 +9,17 @@ use crate::reader::room::{ResultRoom, RowFate};
 use crate::reader::values::{self, ValueForm};
 use crate::reader::{MESSAGE_BYTES_MAX, ResultTable};
 
-/// Most columns of a result, as of MySQL.
+/// Most columns of a result, as in MySQL.
 const COLUMNS_MAX: usize = 4_096;
 
-/// Characters that are kept of a message, and of its code.
+/// Most characters that are kept of a message, and of its code.
 const MESSAGE_CHARS_MAX: usize = 2_000;
 const CODE_CHARS_MAX: usize = 60;
 
 /// Composite types, whose values are JSON.
 const NESTED: [&str; 5] = ["STRUCT", "MAP", "UNION", "JSON", "VARIANT"];
 
-/// Why an answer cannot be read.
+/// Reason why an output is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AnswerError {
     #[error("the program in the session wrote a line that is too long")]
@@ -32,13 +32,13 @@ pub(super) enum AnswerError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum AnswerFailureKind {
-    /// Statement that is never run.
+    /// Statement of a kind that is never run.
     Refused,
-    /// Statement that is wrong.
+    /// Invalid statement.
     Statement,
     /// Values that do not fit the statement.
     Parameters,
-    /// Package that is not there.
+    /// Missing package.
     Missing,
     /// Error of the catalog or a library.
     Catalog,
@@ -52,7 +52,7 @@ pub(super) struct AnswerFailure {
     pub(super) message: String,
 }
 
-/// Line of the program that is no row.
+/// Line of the output that is no row.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum AnswerLine {
@@ -61,10 +61,10 @@ enum AnswerLine {
     Error { kind: AnswerFailureKind, code: Option<String>, message: String },
 }
 
-/// Reads an answer as it arrives.
+/// Parses an output as it arrives.
 #[derive(Debug)]
 pub(super) struct AnswerReader {
-    /// Beginning of a line that has not ended.
+    /// Incomplete last line.
     pending: Vec<u8>,
     room: ResultRoom,
     columns: Option<Vec<(QueryColumn, ValueForm)>>,
@@ -73,16 +73,16 @@ pub(super) struct AnswerReader {
 }
 
 impl AnswerReader {
-    /// Reads at most so many rows.
+    /// Creates a reader for at most `rows` rows.
     pub(super) fn new(rows: u32) -> AnswerReader {
         let room = ResultRoom::new(rows);
         AnswerReader { pending: Vec::new(), room, columns: None, rows: Vec::new(), end: None }
     }
 
-    /// Takes bytes; returns whether more are wanted.
+    /// Processes bytes; returns whether more are needed.
     ///
     /// # Errors
-    /// When they are no answer.
+    /// If they are invalid.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<bool, AnswerError> {
         let mut rest = bytes;
         while self.end.is_none() {
@@ -110,7 +110,7 @@ impl AnswerReader {
         Ok(false)
     }
 
-    /// Returns the result; none when the answer has not ended.
+    /// Returns the result; `None` if the output is incomplete.
     pub(super) fn finish(self) -> Option<Result<ResultTable, AnswerFailure>> {
         let limit = match self.end? {
             Ok(limit) => limit,
@@ -134,7 +134,7 @@ impl AnswerReader {
                         self.rows
                             .push(values.map(|((_, form), text)| shown(*form, text)).collect());
                     }
-                    // What comes behind it is not read: the program is ended.
+                    // The rest is not read: the program is killed.
                     RowFate::Discard | RowFate::Stop => self.end = Some(Ok(self.room.limit())),
                 }
             }
@@ -185,7 +185,7 @@ fn form_of(type_name: &str) -> ValueForm {
         "TINYINT" | "SMALLINT" | "INTEGER" | "BIGINT" | "HUGEINT" | "UTINYINT" | "USMALLINT"
         | "UINTEGER" | "UBIGINT" | "UHUGEINT" => ValueForm::Integer,
         "FLOAT" | "DOUBLE" => ValueForm::Float,
-        // `true` and `false`, as JSON has them.
+        // `true` and `false`, as in JSON.
         "BOOLEAN" => ValueForm::Document,
         "BLOB" => ValueForm::HexBytes,
         other if other.ends_with(']') => ValueForm::Document,
@@ -199,8 +199,8 @@ fn form_of(type_name: &str) -> ValueForm {
 pub(in crate::reader) mod fuzzing {
     use super::AnswerReader;
 
-    /// Reads an answer that arrives in parts of `cut` bytes. Answers how many rows are kept and how
-    /// it ended.
+    /// Parses an output that arrives in parts of `cut` bytes. Returns the number of kept rows and
+    /// the outcome.
     pub(in crate::reader) fn answer(bytes: &[u8], rows: u32, cut: usize) -> String {
         let mut reader = AnswerReader::new(rows);
         for part in bytes.chunks(cut) {
@@ -224,7 +224,7 @@ mod tests {
 
     const COLUMNS: &str = r#"{"columns":[["a","BIGINT"],["b","STRUCT(x INTEGER)"]]}"#;
 
-    /// Reads lines, in parts of so many bytes.
+    /// Parses lines, in parts of `part` bytes.
     fn read(lines: &[&str], rows: u32, part: usize) -> Result<AnswerReader, AnswerError> {
         let (text, mut reader) = (lines.join("\n") + "\n", AnswerReader::new(rows));
         for bytes in text.as_bytes().chunks(part) {
