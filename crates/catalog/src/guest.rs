@@ -9,10 +9,10 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `exchange` | one request, as it is counted and told |
+//! | `exchange` | one request, as it is counted and reported |
 //! | `files` | requests for files |
 //! | `local_files` | files of a directory of the server |
-//! | `pieces` | bodies that are cut in S3's way |
+//! | `pieces` | bodies in S3's chunk format |
 
 pub(crate) mod exchange;
 mod files;

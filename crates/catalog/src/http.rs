@@ -6,19 +6,19 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `operations` | the table of operations: routes, endpoints listed to clients, what is missing |
-//! | `request`, `answer` | what a request says; envelopes, lists, documents in pieces |
-//! | `at_once` | what is answered from memory before it is routed |
-//! | `suffix` | the part of an answer with a table that depends on the principal |
+//! | `operations` | the table of operations: routes, listed endpoints, unsupported ones |
+//! | `request`, `answer` | parts of a request; envelopes, lists, documents in parts |
+//! | `at_once` | requests that are served from memory before they are routed |
+//! | `suffix` | the part of a table's response that depends on the principal |
 //! | `namespaces`, `tables`, `views`, `plans`, `functions` | the operations |
-//! | `delegation` | how a client gets at a table's files |
-//! | `guests` | the same operations for those who come in by a socket of their own |
+//! | `delegation` | client access to a table's files |
+//! | `guests` | the same operations for guests, identified by their listener |
 //! | `oauth`, `manage` | access tokens; clients and grants |
 //! | `identities`, `warehouses` | API keys and roles; warehouses |
-//! | `dropped`, `changes`, `moment` | what was dropped; what has changed; the past |
-//! | `policies`, `audit` | what is shown of tables to whom; who did what |
+//! | `dropped`, `changes`, `moment` | dropped objects; changes; past moments |
+//! | `policies`, `audit` | read restrictions of tables; the audit log |
 //! | `polaris` | Polaris's management |
-//! | `inspect`, `maintenance` | a table's metadata in rows; jobs that look after tables |
+//! | `inspect`, `maintenance` | a table's metadata in rows; maintenance jobs |
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>

@@ -17,7 +17,7 @@
 //! | `http.rs` | the REST interface; `http/operations.rs` is the table of operations, `http/at_once.rs` answers from memory before routing, `http/polaris.rs` is Polaris's management interface |
 //! | `service.rs` | every operation without HTTP, by owners of state (its table names them), which `service/catalog.rs` composes |
 //! | `access.rs` | principals, credentials, tokens, OIDC, roles and rights, in memory; `access/store.rs` keeps them |
-//! | `principal.rs` | who asks, and the interface that decides what he may |
+//! | `principal.rs` | principals, and the interface that decides on their rights |
 //! | `store.rs` | all SQL but that of `access`: an owner for each kind of rows, such as namespaces, relations, the change log, jobs |
 //! | `cache.rs` | documents and compressed answers, up to a number of bytes |
 //! | `warehouse.rs` | where files may be: locations, local directories without following links |

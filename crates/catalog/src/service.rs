@@ -19,8 +19,8 @@
 //! | `LocationRules` | `homes.rs` | nothing: where files may be, from the store |
 //! | [`WarehouseDirectory`] | `warehouses.rs` | the warehouses that are open |
 //! | [`ReadyLists`] | `lists.rs` | ready answers that list names |
-//! | [`ProtectionRules`] | `protection.rs` | nothing: what is protected, from the store |
-//! | [`DroppedRelations`] | `dropped.rs` | the sweep of what was dropped, with its leases |
+//! | [`ProtectionRules`] | `protection.rs` | nothing: protection, from the store |
+//! | [`DroppedRelations`] | `dropped.rs` | the sweep of dropped relations, with its leases |
 //! | [`RelationService`] | `relations.rs`, `create.rs`, `commit.rs`, `tables.rs`, `views.rs` | nothing: every operation on tables and views |
 //! | [`NamespaceService`], [`FunctionService`] | `namespaces.rs`, `functions.rs` | nothing: their operations |
 //! | [`ScanPlanner`] | `plans.rs` | plans of scans, manifests that were read |

@@ -8,12 +8,12 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `settings` | what is said of a warehouse in buckets |
-//! | `scope` | which places are a table's |
-//! | `policy`, `sts`, `vend` | credentials: for what, from whom, kept for how long |
+//! | `settings` | settings of a warehouse in buckets |
+//! | `scope` | the locations of a table |
+//! | `policy`, `sts`, `vend` | session policies, the token service, cached credentials |
 //! | `signer` | requests that the server signs |
-//! | `relay` | requests that the server sends on itself |
-//! | `xml` | as much of it as services that speak S3's protocol use |
+//! | `relay` | requests that the server forwards itself |
+//! | `xml` | the part of XML that services with S3's protocol use |
 
 mod policy;
 mod relay;
@@ -94,7 +94,7 @@ impl BucketStorage {
         })
     }
 
-    /// Returns what was said of it.
+    /// Returns its settings.
     #[must_use]
     pub fn settings(&self) -> &StorageSettings {
         &self.settings

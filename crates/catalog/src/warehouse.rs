@@ -29,7 +29,7 @@ const NAME_PART_BYTES_MAX: usize = 64;
 /// Longest path of a namespace's directory that its names are in, in bytes.
 const DIRECTORY_BYTES_MAX: usize = 300;
 
-/// Bytes of a hash that stands for names in a path: nobody finds others that have the same.
+/// Bytes of a hash that represents names in a path: enough to rule out collisions.
 const HASH_BYTES: usize = 16;
 
 /// Status of a warehouse.

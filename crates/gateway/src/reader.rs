@@ -10,7 +10,7 @@
 //! | `reader.rs` | [`DoorReader`]: admission, cancellation, errors |
 //! | `reader/pg.rs`, `reader/mysql.rs` | clients of the two protocols |
 //! | `reader/values.rs` | values as JSON, pure |
-//! | `reader/room.rs` | what is kept of a result, pure |
+//! | `reader/room.rs` | size limits of a result, pure |
 //! | `reader/describe.rs` | tables of databases |
 //! | `reader/lake.rs` | tables of a warehouse |
 //! | `reader/lake_query.rs` | statements over them, which a program in the sandbox runs |

@@ -1,4 +1,4 @@
-//! From grants that are asked for to what they mean. Pure, but for what their services know.
+//! Resolution of requested grants. Pure, except for lookups in their services.
 
 use std::collections::BTreeMap;
 

@@ -4,11 +4,11 @@
 //! | file | what it is |
 //! |---|---|
 //! | `request`, `expression`, `bind`, `metadata_columns` | what is asked for: read, then with the table's columns |
-//! | `avro`, `manifest` | manifests: their bytes, and what is in them |
-//! | `value`, `calendar`, `transform` | values in all their forms, and partitions made of them |
-//! | `facts`, `prune`, `deletes` | what is left out, what is left of the filter, which deletes |
-//! | `scan`, `answer` | a scan from its snapshot to its answers |
-//! | `files`, `figures` | all files of a snapshot, without a filter; how many and how large they are |
+//! | `avro`, `manifest` | manifests: decoding and content |
+//! | `value`, `calendar`, `transform` | values in all their forms, and partition transforms |
+//! | `facts`, `prune`, `deletes` | pruning, residual filters, applicable deletes |
+//! | `scan`, `answer` | a scan from its snapshot to its responses |
+//! | `files`, `figures` | all files of a snapshot, without a filter; their number and sizes |
 //!
 //! A file that may match is never left out: if a fact is unknown, the file stays. Manifests are
 //! untrusted input.

@@ -16,12 +16,12 @@
 //! | `server.rs` | methods of the protocol |
 //! | `input.rs` | questions to the client, and the seal of what travels with it: pure |
 //! | `stream.rs` | one JSON answer, or a stream with progress |
-//! | `offer.rs` | the trait of what a server offers, and what a call knows |
+//! | `offer.rs` | the trait of a server's offer, and the context of a call |
 //! | `own.rs` | what Cove itself offers |
 //! | `tasks.rs` | programs that run for long, as tasks on the queue |
 //! | `tools.rs` | the table of tools: names, schemas, the scope that each needs |
-//! | `tools/` | the tools, by what they are about |
-//! | `content.rs` | what a model is shown: long text cut to head and tail, images: pure |
+//! | `tools/` | the tools, by subject |
+//! | `content.rs` | content for a model: text cut to head and tail, images: pure |
 //! | `native.rs` | requests to the native interface |
 //! | `resource.rs` | metadata for clients without a token, challenges: pure |
 //! | `config.rs` | settings |

@@ -454,7 +454,7 @@ fn entries(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
 
 #[cfg(test)]
 mod tests {
-    //! Prints the page of the real document.
+    //! Tests of the page rendered from the real document.
 
     use axum::http::HeaderValue;
 

@@ -165,7 +165,7 @@ pub(super) struct CatalogAudit {
     left_out: AtomicU64,
     /// Seconds since 1970, and how many lines there were about strangers in that one.
     strangers: Mutex<(u64, u32)>,
-    /// Held while lines are written, so that who reads them waits for that.
+    /// Held while lines are written, so that readers wait for the write.
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -275,10 +275,10 @@ impl AccessAudit<'_> {
         Ok(())
     }
 
-    /// Returns what was written down, the newest first.
+    /// Returns matching lines, newest first.
     ///
     /// # Errors
-    /// `Forbidden` for whoever is no operator.
+    /// `Forbidden` if the caller is no operator.
     pub async fn audit_lines(
         self,
         who: &CatalogPrincipal,

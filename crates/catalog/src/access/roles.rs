@@ -1,4 +1,4 @@
-//! Roles: names for sets of principals. What is granted to a role is granted to its members.
+//! Roles: names for sets of principals. Rights granted to a role apply to its members.
 
 use std::collections::HashMap;
 use std::sync::Arc;

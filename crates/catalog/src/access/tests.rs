@@ -1,4 +1,4 @@
-//! Clients and grants, kept on SQLite and on PostgreSQL.
+//! Clients and grants, stored in SQLite and in PostgreSQL.
 
 use axum::http::HeaderValue;
 use node::auth::{NewToken, TokenScopes};
@@ -134,7 +134,7 @@ async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
             assert!(!who.operator);
             let next = server.tokens().token_after(&token, None).await.unwrap().token;
             assert_ne!(next, token);
-            // What one server gave is known at the other.
+            // Grants made at one server are known at the other.
             for server in [&here, &there] {
                 assert_eq!(server.identify(&headers(&next)).await.unwrap(), who);
             }
@@ -146,8 +146,8 @@ async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
         for secret in [&first, &second] {
             here.tokens().token_for(&id, secret, None).await.unwrap();
         }
-        // Tokens of the secret that was replaced last until its grace period ends, those that were
-        // exchanged for them as well.
+        // Tokens of the replaced secret are valid until its grace period ends, including tokens
+        // exchanged for them.
         let of_first = here.tokens().token_for(&id, &first, None).await.unwrap().token;
         let exchanged = there.tokens().token_after(&of_first, None).await.unwrap().token;
         let of_second = here.tokens().token_for(&id, &second, None).await.unwrap().token;

@@ -154,7 +154,7 @@ mod tests {
             assert!(known.shards[0].read().len() <= SHARD_MAX);
         }
         assert!(known.shards[0].read().len() > SHARD_MAX / 4);
-        // What has ended goes first.
+        // Expired tokens are evicted first.
         let full = |known: &TokenCache| known.shards[0].read().len() == SHARD_MAX;
         for number in 3 * SHARD_MAX.. {
             if full(&known) {

@@ -1,4 +1,4 @@
-//! What is kept, what gives way, and that nothing old comes back.
+//! What is cached and evicted, and that outdated entries are never inserted.
 
 use std::io::Read as _;
 
@@ -10,7 +10,7 @@ use iceberg::ident::NamespaceIdent;
 use super::*;
 use crate::store::{MetadataPointer, RelationKind};
 
-/// A document with snapshots 1 to `count`, of which `main` is the last one.
+/// A document with snapshots 1 to `count`; `main` refers to the last one.
 pub(crate) fn document(count: i64) -> String {
     let snapshots: Vec<_> = (1..=count)
         .map(|id| {
@@ -100,17 +100,17 @@ fn what_was_not_asked_for_gives_way() {
         assert!(cache.size().0 <= 10 * weight + 100);
     }
     assert_eq!(cache.size(), (10 * weight, 10));
-    // Even of what is in use something gives way when there is no room for all.
+    // If all entries are in use and there is no room, some are evicted nevertheless.
     for number in 0..1000 {
         let key = key(&format!("u{number}"));
         cache.publish(key.clone(), entry(1, &document(1)));
         drop(get(&cache, &key));
     }
     assert_eq!(cache.size(), (10 * weight, 10));
-    // What is too long alone is not kept, and takes the place of nothing but its own old version.
+    // An entry that is too long is not cached, and replaces nothing but its own old version.
     let long = key("long");
     cache.publish(long.clone(), entry(1, &document(1)));
-    // It may have given way itself: which part is looked through first is left to chance.
+    // It may have been evicted itself: the first shard to search depends on chance.
     let left = 10 - usize::from(get(&cache, &long).is_some());
     cache.publish(long.clone(), entry(2, &document(1000)));
     assert!(get(&cache, &long).is_none());

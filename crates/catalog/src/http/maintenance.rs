@@ -38,7 +38,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, id) = (input.warehouse()?, input.param("job")?);
-    // Who only waits for its end need not be sent what is listed time and again.
+    // A caller that waits for the end does not need the lists every time.
     let is_listed = match input.query("items")? {
         None => true,
         Some(_) => input.flag("items")?,

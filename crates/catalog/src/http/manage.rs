@@ -1,4 +1,4 @@
-//! Clients and grants, for operators and for those who may grant.
+//! Clients and grants, for operators and for principals that may grant.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Policies, for those who may grant on their warehouse.
+//! Policies, for principals that may grant on their warehouse.
 
 use axum::response::Response;
 use iceberg::ident::TableIdent;

@@ -1,4 +1,4 @@
-//! The routes behind a real socket and the shell, asked as clients ask.
+//! The routes behind a real socket and the shell, called as clients call them.
 
 mod at_once;
 mod audit;
@@ -138,7 +138,7 @@ impl Server {
         response
     }
 
-    /// Asks for a head, which says the length of a body that does not come.
+    /// Sends a `HEAD` request, whose response has the length of a body that is not sent.
     fn head(&self, request: &Request) -> Response {
         let mut text = String::new();
         self.client.open(request).unwrap().read_to_string(&mut text).unwrap();
@@ -148,12 +148,12 @@ impl Server {
         Response { status, headers: Vec::new(), body: Vec::new() }
     }
 
-    /// Sends a request of the operator's with other headers.
+    /// Sends a request of the operator with other headers.
     pub(super) fn send(&self, request: Request) -> Response {
         self.client.send(&request.header("authorization", &format!("Bearer {}", self.root)))
     }
 
-    /// Sends a request without anything that was not said.
+    /// Sends a request without additional headers.
     pub(super) fn send_bare(&self, request: &Request) -> Response {
         self.client.send(request)
     }
@@ -192,7 +192,7 @@ pub(super) fn new_view(name: &str) -> Value {
     }})
 }
 
-/// Checks that an answer is Iceberg's envelope of this status and type.
+/// Checks that a response is Iceberg's error envelope with this status and type.
 pub(super) fn assert_refused(response: &Response, status: u16, kind: &str) {
     assert_eq!(response.status, status, "{}", response.text());
     let error = &response.json()["error"];
@@ -201,7 +201,7 @@ pub(super) fn assert_refused(response: &Response, status: u16, kind: &str) {
     assert_eq!(response.header("content-type"), Some("application/json"));
 }
 
-/// Bytes of the future that a function answers.
+/// Size of the future that a function returns.
 fn bytes_of<'a, F: Future>(
     _: fn(&'a Arc<HttpContext>, &'a OperationEntry, axum::extract::Request) -> F,
 ) -> usize {
@@ -214,7 +214,7 @@ fn requests_are_not_moved_about_with_what_others_need() {
     assert!(bytes <= 3_000, "{bytes}");
 }
 
-/// The commit that makes a table of what was staged.
+/// Returns the commit that creates a staged table.
 fn staged_commit(metadata: &Value) -> Value {
     json!({"requirements": [{"type": "assert-create"}], "updates": [
         {"action": "assign-uuid", "uuid": metadata["table-uuid"]},

@@ -19,7 +19,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
 }
 
 pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
-    // Before the body is looked at: it is nobody else's business what a good one is.
+    // Before the body is parsed: other callers learn nothing about valid bodies.
     crate::access::only_operators(&input.who)?;
     answer::of(&input.context.catalog.warehouses().create(&input.who, input.body()?).await?)
 }

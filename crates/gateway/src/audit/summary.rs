@@ -13,7 +13,7 @@ const TARGETS_MAX: usize = 1000;
 /// Targets of one group that are named.
 const TARGETS_NAMED: usize = 20;
 
-/// Records that are counted by what they have in common.
+/// Records that are counted together.
 #[derive(Debug)]
 pub(crate) struct AuditSummary {
     by: AuditSummaryKey,

@@ -26,7 +26,7 @@ pub(crate) struct ReadingListener {
     pub(super) grant: CatalogGrant,
     pub(super) witness: Arc<dyn AuditSink>,
     pub(super) rooms: ReaderRooms,
-    /// What is served, once it is. Never held over an await.
+    /// The served access, once it is open. Never held over an await.
     pub(super) opened: Mutex<Option<OpenedListener>>,
 }
 
@@ -55,7 +55,7 @@ impl ReadingListener {
     /// Returns the port inside, which is listened on from here on.
     ///
     /// # Errors
-    /// When the sandbox is gone, or the warehouse.
+    /// If the sandbox has ended, or the warehouse was removed.
     pub(crate) async fn port(&self, inside: &dyn HolderSandbox) -> Result<u16, HttpError> {
         if let Some(opened) = &*self.opened.lock() {
             return Ok(opened.port);

@@ -4,7 +4,7 @@
 use crate::Result;
 use crate::json::{JsonKind, RawJson, put_comma, put_name};
 
-/// The schema without them; all else as it was.
+/// Returns the schema without default values, otherwise unchanged.
 pub(super) fn without_null_defaults(schema: &RawJson) -> Result<RawJson> {
     if !schema.text().contains("null") {
         return Ok(schema.clone());

@@ -8,7 +8,7 @@ use super::CommitRequirement;
 use crate::doc::TableDoc;
 use crate::{CatalogError, ErrorReason, Result};
 
-/// Checks what a commit requires. `base` is the table as it is, if there is one.
+/// Checks the requirements of a commit. `base` is the present table, if it exists.
 ///
 /// # Errors
 /// `CommitFailed` with the first requirement that does not hold. It is useless to try again without

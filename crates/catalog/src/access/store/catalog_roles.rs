@@ -42,7 +42,7 @@ impl AccessStore {
         written.await
     }
 
-    /// Removes a catalog role, and what was granted to it.
+    /// Removes a catalog role and the grants to it.
     pub(in crate::access) async fn delete_catalog_role(
         &self,
         warehouse: &str,

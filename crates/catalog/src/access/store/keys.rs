@@ -69,7 +69,7 @@ impl AccessStore {
         written.await
     }
 
-    /// Keeps when keys were used. Nobody has to learn of that, so that the version stays.
+    /// Stores the times of use of keys. Other servers need not notice, so the version is unchanged.
     pub(in crate::access) async fn keep_used(&self, used: Vec<(String, u64)>) -> Result<()> {
         let written = self.0.transact_idempotent("catalog.keep_used", move |it| {
             let sql = "UPDATE catalog_api_keys SET used_ms = $2 WHERE id = $1 AND used_ms < $2";

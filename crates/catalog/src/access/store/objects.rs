@@ -15,7 +15,7 @@ pub(super) const NAMESPACE: &str = "namespace";
 /// A table or a view, by its id.
 pub(super) const RELATION: &str = "relation";
 
-/// Returns what a grant is to, as it is kept.
+/// Returns the stored form of a grant's object.
 pub(super) fn place(
     it: &mut dyn StoreTransaction,
     warehouse: &str,

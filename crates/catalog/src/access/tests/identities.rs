@@ -1,4 +1,4 @@
-//! API keys, roles, and tokens that are taken back.
+//! API keys, roles, and revoked tokens.
 
 use super::*;
 
@@ -15,7 +15,7 @@ async fn an_api_key_is_its_client_until_it_ends_or_goes() {
             let who = server.identify(&headers(&made.key)).await.unwrap();
             assert_eq!((&*who.id, who.operator), (&*client.principal, true));
         }
-        // It is told when it was used, at the server that saw it and, soon, at the others.
+        // The time of use is known at the server that saw it and, soon, at the others.
         let used = |server: &AccessControl| {
             server.api_keys().keys(&operator(), id).unwrap()[0].last_used.clone()
         };
@@ -23,7 +23,7 @@ async fn an_api_key_is_its_client_until_it_ends_or_goes() {
         here.tidy().await.unwrap();
         assert_eq!(used(&fixture.access().await), used(&here));
 
-        // A key makes no other secrets of its client, even though that one is an operator.
+        // A key cannot create other secrets of its client, even if the client is an operator.
         let plain = here.clients().create_client(&operator(), "etl", false).await.unwrap();
         let own = here
             .api_keys()
@@ -59,7 +59,7 @@ async fn an_api_key_is_its_client_until_it_ends_or_goes() {
                 assert_eq!(found.is_ok(), is_good, "{found:?}");
             }
         }
-        // Another client's path leads to no key.
+        // A key cannot be reached by another client's path.
         let elsewhere = here.api_keys().delete_key(&operator(), other, key_id).await.unwrap_err();
         assert_eq!(elsewhere.kind, ErrorReason::NotFound);
         here.api_keys().delete_key(&operator(), id, key_id).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_token_that_is_taken_back_is_good_nowhere() {
         assert_eq!(refused.kind, ErrorReason::Forbidden);
         there.identify(&headers(&token)).await.unwrap();
         there.tokens().revoke_token(&own, &token).await.unwrap();
-        // Here it was in memory.
+        // At this server it was in memory.
         here.reload().await.unwrap();
         for server in [&here, &there, &fixture.access().await] {
             let gone = server.identify(&headers(&token)).await.unwrap_err();
@@ -125,7 +125,7 @@ async fn a_token_that_is_taken_back_is_good_nowhere() {
         for unknown in ["cat_00", &"cat_".repeat(1000)] {
             there.tokens().revoke_token(&own, unknown).await.unwrap();
         }
-        // A token outlives the server that gave it.
+        // A token outlives the server that issued it.
         let kept = here.tokens().token_for(id, secret, None).await.unwrap().token;
         let who = fixture.access().await.identify(&headers(&kept)).await.unwrap();
         assert_eq!(&*who.id, &*made.client.principal);
@@ -198,7 +198,7 @@ async fn a_role_gives_its_members_what_it_was_given() {
         assert_eq!((all.role, one.role.as_deref()), (None, Some("etl")));
         for server in [&here, &there] {
             let who = server.identify(&headers(&all.token)).await.unwrap();
-            // Twice: the second time it is put together already.
+            // Twice: the second time uses the cached rights.
             for _ in 0..2 {
                 assert!(may(server, &who, AccessRight::Write, in_n));
                 assert!(may(server, &who, AccessRight::Read, RightTarget::Warehouse));
@@ -207,7 +207,7 @@ async fn a_role_gives_its_members_what_it_was_given() {
             assert!(may(server, &who, AccessRight::Write, in_n));
             assert!(!may(server, &who, AccessRight::Read, RightTarget::Warehouse));
         }
-        // A token for one role gives no way to more, and none to other secrets.
+        // A token for one role gives no access to other roles, and none to other secrets.
         let again = here.tokens().token_after(&one.token, None).await.unwrap();
         assert_eq!(again.role.as_deref(), Some("etl"));
         let refused = here.tokens().token_after(&one.token, Some("idle")).await.unwrap_err();
@@ -225,7 +225,7 @@ async fn a_role_gives_its_members_what_it_was_given() {
         assert!(may(&here, &CatalogPrincipal::new("tenant:x", "x"), AccessRight::Write, in_n));
         here.roles().delete_role(&operator(), "etl").await.unwrap();
         assert!(!may(&here, &CatalogPrincipal::new("tenant:x", "x"), AccessRight::Read, in_n));
-        // Another role of that name has nothing of it.
+        // A new role of that name has none of the grants.
         here.roles().create_role(&operator(), "etl", &["tenant:x".to_owned()]).await.unwrap();
         assert!(!may(&here, &CatalogPrincipal::new("tenant:x", "x"), AccessRight::Read, in_n));
         for (done, expected) in [

@@ -1,4 +1,4 @@
-//! Rights go with what they are to.
+//! Rights follow their objects.
 
 use iceberg::json::RawJson;
 use serde_json::json;
@@ -50,7 +50,7 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
         assert!(!may("u"));
         assert_eq!(access.grants(&operator(), &warehouse, None).await.unwrap(), []);
 
-        // The same of a namespace, which has no other name.
+        // The same for a namespace, which cannot be renamed.
         access.grant(&operator(), &warehouse, &of(None)).await.unwrap();
         assert!(may("t") && may("u"));
         for name in ["t", "u"] {
@@ -134,7 +134,7 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
         let who = CatalogPrincipal::new("tenant:x", "x");
         assert!(access.restrictions(&who, &warehouse, &t).is_some());
 
-        // Whoever is faster has it: who purges it, or who brings it back.
+        // Of a concurrent purge and restore, the first one succeeds.
         let old = catalog
             .dropped_relations()
             .set_aside(&context(), "wh_1", what.0, what.1, LogAction::DropTable, keep)
@@ -151,7 +151,7 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
     .await;
 }
 
-/// A policy of the table `t` for somebody, and the schema of that.
+/// Returns a policy of the table `t` for a principal, and the table's schema.
 fn policy(principal: &str) -> (NewPolicy, RawJson) {
     let policy = NewPolicy {
         principal: principal.to_owned(),
@@ -197,7 +197,7 @@ async fn nothing_is_given_to_who_is_gone_at_another_server() {
         make().await;
         assert_eq!(here.grants(&root, &warehouse, None).await.unwrap(), []);
         assert!(here.policies().list(&root, &warehouse).unwrap().is_empty());
-        // What was made there is known here at once.
+        // Changes made here are visible here immediately.
         for principal in ["role:r", &catalog_role] {
             let manage = grant(principal, None, &[AccessRight::Read]);
             there.grant(&root, &warehouse, &manage).await.unwrap();

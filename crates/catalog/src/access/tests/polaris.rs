@@ -1,4 +1,4 @@
-//! What Polaris's management keeps beside clients and roles, on both engines.
+//! Entities of Polaris's management beside clients and roles, on both engines.
 
 use super::*;
 use crate::store::{EntityChange, EntityKey, EntityKind};
@@ -11,7 +11,7 @@ fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorReason {
     result.unwrap_err().kind
 }
 
-/// Checks that something says what it was made with, and changes once from each version.
+/// Checks that an entity has its initial metadata, and can be changed once from each version.
 async fn check_entity(access: &AccessControl, key: &EntityKey) {
     let who = operator();
     let found = access.entities().entity(key.clone()).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
             (name.to_owned(), holders.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
         };
         assert_eq!(holders(&there), [of("a", &[]), of("reader", &["etl"]), of("z", &[])]);
-        // A table is no view.
+        // A table is not a view.
         assert!(
             here.catalog_roles().granted_views(&warehouse, &principal).await.unwrap().is_empty()
         );
@@ -147,7 +147,7 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
                 .await;
             assert_eq!(kind(result), expected, "{pair:?}");
         }
-        // What is removed comes back to nobody.
+        // Removed grants do not apply to a new role of that name.
         here.catalog_roles().delete_catalog_role(&who, &warehouse, "reader").await.unwrap();
         here.catalog_roles().create_catalog_role(&who, &warehouse, "reader", &none).await.unwrap();
         assert!(!may().await);
@@ -202,7 +202,7 @@ async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
         let namespace = NamespaceIdent::new(["n"]).unwrap();
         catalog.namespaces().drop_namespace(&context(), "wh_1", &namespace).await.unwrap();
 
-        // Its version moves with what is said of it.
+        // Its version increases with each change of its metadata.
         let row = catalog.warehouses().list().await.unwrap().remove(0);
         let change = |version| Some(EntityChange { version, properties: Some(properties("k")) });
         let update = async |version| {

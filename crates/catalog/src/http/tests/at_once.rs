@@ -1,11 +1,11 @@
-//! What is answered before it is routed is what the routed handler answers.
+//! Responses from memory equal those of the routed handlers.
 
 use axum::http::{HeaderMap, HeaderName, Method, Uri};
 use node::http::{FastHead, Memory};
 
 use super::*;
 
-/// Headers that are another one's with each answer.
+/// Headers that differ between responses.
 const OWN: [&str; 2] = ["x-request-id", "date"];
 
 type Headers<'a> = &'a [(&'a str, &'a str)];
@@ -13,7 +13,7 @@ type Headers<'a> = &'a [(&'a str, &'a str)];
 struct Two(Server);
 
 impl Two {
-    /// Whether there is an answer at hand.
+    /// Returns whether a response is available from memory.
     fn is_at_hand(&self, token: &str, path: &str, headers: Headers<'_>) -> bool {
         let uri: Uri = format!("{PREFIX}{path}").parse().unwrap();
         let bearer = format!("Bearer {token}");
@@ -38,9 +38,9 @@ impl Two {
         response
     }
 
-    /// Checks that a request is answered at hand, or is not, and in both ways alike.
+    /// Checks whether a request is served from memory, and that both responses are alike.
     fn check(&self, token: &str, path: &str, headers: Headers<'_>, expected: (bool, u16)) {
-        // A parameter that nobody knows is one more than can be answered at hand.
+        // An unknown parameter prevents serving from memory.
         let mark = if path.contains('?') { '&' } else { '?' };
         let slow = format!("{path}{mark}x=1");
         let routed = self.ask(token, &slow, headers);
@@ -130,7 +130,7 @@ fn both_ways_answer_alike() {
             ("/v1/main/namespaces/m", &[], false, 404),
             ("/v1/main/namespaces/n/functions", &[], false, 200),
         ] {
-            // The first answer of its kind may have to be made, or looked up.
+            // The first response of its kind may have to be produced or looked up.
             two.ask(token, path, headers);
             two.check(token, path, headers, (at_hand, status));
         }

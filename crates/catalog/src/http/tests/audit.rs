@@ -1,4 +1,4 @@
-//! What is written down of requests.
+//! Audit of requests.
 
 use super::*;
 

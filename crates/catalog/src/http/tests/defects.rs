@@ -1,4 +1,4 @@
-//! What was wrong with bingsan, which this catalog replaces, and the test that keeps it out.
+//! Defects of bingsan, which this catalog replaces, and the test against each of them.
 //!
 //! | | bingsan | here |
 //! |---|---|---|
@@ -21,7 +21,7 @@ use super::*;
 const TABLES: &str = "/v1/main/namespaces/n/tables";
 const TABLE: &str = "/v1/main/namespaces/n/tables/t";
 
-/// More than a float can tell apart from its neighbours.
+/// Beyond the precision of a float.
 const SNAPSHOT: i64 = 7_258_950_548_773_449_607;
 
 fn filled() -> Server {
@@ -166,7 +166,7 @@ fn updates_come_in_their_order() {
     done(&commit(&server, &json!([]), &updates), 200);
     let properties = metadata(&server)["properties"].clone();
     assert_eq!((&properties["a"], &properties["b"]), (&json!("second"), &Value::Null));
-    // What is in a structure counts as well, and ids are the catalog's.
+    // Nested columns count as well, and ids are assigned by the catalog.
     let nested = json!({"name": "nested", "schema": {"type": "struct", "fields": [
         {"id": 40, "name": "place", "required": false, "type": {"type": "struct", "fields": [
             {"id": 41, "name": "x", "required": false, "type": "int"},

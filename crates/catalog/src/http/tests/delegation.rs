@@ -1,5 +1,5 @@
-//! Access to files in buckets: what clients are given, for what, and what is signed, with a store
-//! that checks signatures and a token service that says what it was asked for.
+//! Access to files in buckets: vended credentials, their scope, and signatures, with a store that
+//! checks signatures and a token service that records requests.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use super::*;
 
 const TABLES: &str = "/v1/cloud/namespaces/n/tables";
 
-/// A token service that gives everybody something, and what it was asked for.
+/// A token service that returns credentials to every caller, and records requests.
 struct TokenService {
     endpoint: String,
     forms: Arc<Mutex<Vec<String>>>,
@@ -27,7 +27,7 @@ impl TokenService {
             for stream in listener.incoming() {
                 let (mut stream, mut text) = (stream.unwrap(), Vec::new());
                 let mut piece = [0; 4096];
-                // The form says that it is all there by what it ends with.
+                // The end of the form marks the complete request.
                 while !String::from_utf8_lossy(&text).ends_with("role%2Fx") {
                     let length = stream.read(&mut piece).unwrap();
                     text.extend_from_slice(&piece[..length]);
@@ -87,30 +87,30 @@ fn credentials_are_for_one_table_and_one_right() {
         let part = node::objects::sign::escaped(part);
         assert!(form.contains(&part), "{part} in {form}");
     }
-    // The same again, without asking anybody; what has it already is told so.
+    // A repetition is served from the cache; a client with this version receives "not modified".
     let path = format!("{TABLES}/t");
     let loaded = server.send(asking("GET", &path, "remote-signing, vended-credentials"));
     assert_eq!(loaded.json()["storage-credentials"][0], *credential);
     let tag = loaded.header("etag").unwrap().to_owned();
     let again = asking("GET", &path, "vended-credentials").header("if-none-match", &tag);
     assert_eq!(server.send(again).status, 304);
-    // Without credentials it is another answer.
+    // Without credentials it is a different response.
     let plain = server.send(asking("GET", &path, "").header("if-none-match", &tag));
     assert_eq!((plain.status, &plain.json()["storage-credentials"]), (200, &Value::Null));
     assert_eq!(plain.json()["config"]["s3.endpoint"], store.endpoint());
     assert_eq!(tokens.forms.lock().len(), 1);
-    // A table as it was comes without a way to files.
+    // A past version of a table is returned without access to files.
     let past = server.send(asking("GET", &format!("{path}?as-of=2"), "vended-credentials")).json();
     assert_eq!(
         (&past["metadata"], &past["storage-credentials"]),
         (&made["metadata"], &Value::Null)
     );
     assert_eq!(past["config"], plain.json()["config"]);
-    // Only what gave credentials is written down.
+    // Only the response with credentials is audited.
     let audit = "/management/v1/audit?operation=load-table";
     let lines = server.ask("GET", audit, None).json()["lines"].as_array().unwrap().len();
     assert_eq!(lines, 1);
-    // Who may only read gets what is only good for that.
+    // A principal with read access receives read-only credentials.
     let (id, secret) = server.runtime.block_on(async {
         let made = server.access.clients().create_client(&operator(), "x", false).await.unwrap();
         (made.client.client_id, made.client_secret)
@@ -167,7 +167,7 @@ fn what_is_signed_is_taken_by_the_store() {
     let found: Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(found["location"], made.json()["metadata"]["location"]);
     assert_refused(&sign(&format!("{}/x", store.endpoint())), 403, "ForbiddenException");
-    // A warehouse in directories has nothing to sign.
+    // Requests for a warehouse in directories cannot be signed.
     server.fill("n", "t");
     let body = json!({"region": "r", "method": "GET", "headers": {}, "uri": "http://x/y"});
     let refused = server.ask("POST", "/v1/main/namespaces/n/tables/t/sign", Some(&body));

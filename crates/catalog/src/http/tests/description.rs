@@ -1,4 +1,4 @@
-//! Holds every answer in these tests against `openapi.json`: its status, members and their types.
+//! Compares every response in these tests with `openapi.json`: its status, members and their types.
 
 use std::sync::LazyLock;
 
@@ -9,14 +9,14 @@ use super::*;
 static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("../../../../api/openapi.json")).unwrap());
 
-/// Checks an answer, unless its path is of another interface or of none.
+/// Checks a response, unless its path belongs to another interface or to none.
 pub(super) fn check(method: &str, path: &str, response: &Response) {
     let path = path.split('?').next().unwrap_or_default();
     let Some((name, operation)) = operation_at(method, path) else { return };
     let place = format!("{method} {name} {}", response.status);
     let answers = &operation["responses"];
     let answer = match &answers[response.status.to_string()] {
-        // An answer that went well is named by its status.
+        // The status of a successful response is documented.
         Value::Null if response.status < 400 => panic!("{place}: the status is not described"),
         Value::Null => {
             let reference = answers["default"]["$ref"].as_str().unwrap_or_default();
@@ -29,16 +29,16 @@ pub(super) fn check(method: &str, path: &str, response: &Response) {
     if schema.is_null() {
         assert!(response.body.is_empty(), "{place}: a body that is not described");
     } else if kind.starts_with("application/json") && !response.body.is_empty() {
-        // Documents of Iceberg have more members; what manages the catalog has those and no others.
+        // Documents of Iceberg may have more members; responses of the management may not.
         let is_closed = name.starts_with("/catalog/management/");
-        // Deeper than this parser goes is the schema of one table only.
+        // Only one table's schema exceeds this parser's depth.
         if let Ok(value) = serde_json::from_slice(&response.body) {
             conforms(schema, &value, &place, is_closed);
         }
     }
 }
 
-/// The operation with a path that has the most words of its own.
+/// Returns the operation whose path matches with the most literal segments.
 fn operation_at(method: &str, path: &str) -> Option<(&'static str, &'static Value)> {
     let path = format!("{PREFIX}{path}");
     let segments: Vec<&str> = path.split('/').collect();
@@ -53,7 +53,7 @@ fn operation_at(method: &str, path: &str) -> Option<(&'static str, &'static Valu
     Some((name, methods.get(method.to_lowercase())?))
 }
 
-/// Panics unless a value is what a schema says.
+/// Panics unless a value matches a schema.
 fn conforms(schema: &Value, value: &Value, place: &str, is_closed: bool) {
     if let Some(reference) = schema["$ref"].as_str() {
         let name = reference.rsplit('/').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What clients do, and what they are told when it goes wrong.
+//! Typical requests of clients, and their errors.
 
 use std::io::Read as _;
 
@@ -124,7 +124,7 @@ fn a_view_lives_from_its_creation_to_its_end() {
     let replaced = replaced.json();
     assert_eq!(replaced["metadata"]["properties"]["k"], json!("v"));
     assert_ne!(replaced["metadata-location"], made["metadata-location"]);
-    // What changes nothing writes nothing.
+    // A request without changes writes nothing.
     let same = server.ask("POST", &view, Some(&replace(uuid))).json();
     assert_eq!(same["metadata-location"], replaced["metadata-location"]);
 
@@ -283,7 +283,8 @@ fn a_request_with_a_key_is_carried_out_once() {
 fn a_management_request_with_a_key_is_carried_out_once_and_gets_its_secret_again() {
     let server = Server::start();
     let mut number = 0;
-    // A request that makes or replaces something, another one, and whether the answer has a secret.
+    // A request that creates or replaces an object, another one, and whether the response has a
+    // secret.
     let mut check = |path: &str, body: Value, other: Value, has_secret: bool| -> Value {
         number += 1;
         let key = format!("0193a1b2-c3d4-7e5f-8a9b-{number:012}");
@@ -337,7 +338,7 @@ fn a_management_request_with_a_key_is_carried_out_once_and_gets_its_secret_again
     let role = |name: &str| json!({"catalogRole": {"name": name}});
     check(&format!("{polaris}/catalogs/three/catalog-roles"), role("x"), role("y"), false);
 
-    // What failed is tried again.
+    // A failed request is retried.
     let key = "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b";
     let make = |name: &str| {
         let request = Request::new("POST", &format!("{PREFIX}{management}/roles"));
@@ -346,7 +347,7 @@ fn a_management_request_with_a_key_is_carried_out_once_and_gets_its_secret_again
     };
     assert!((400..500).contains(&make("").status));
     assert!(make("t").status < 300);
-    // Once each, whatever was sent twice.
+    // Each exists once, although requests were repeated.
     let listed = server.ask("GET", &clients, None).text();
     assert_eq!(listed.matches("\"name\":\"a\"").count(), 1, "{listed}");
 }

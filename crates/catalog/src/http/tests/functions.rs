@@ -1,4 +1,4 @@
-//! Functions: made, listed, loaded, replaced and gone.
+//! Functions: created, listed, loaded, replaced and removed.
 
 use super::*;
 use testkit::documents::function_metadata;
@@ -26,7 +26,7 @@ fn a_function_is_there_until_it_is_dropped() {
     let uuid = made.json()["metadata"]["function-uuid"].clone();
     let loaded = server.ask("GET", &format!("{LISTED}/add_one"), None);
     assert_eq!(loaded.json(), made.json());
-    // Nothing is lost, not even what nobody knows and how it was written.
+    // Nothing is lost, including unknown members and their form.
     assert!(loaded.text().contains(r#""nobody-knows":{"this":1.5}"#), "{}", loaded.text());
 
     let again = server.ask("POST", MANAGED, Some(&function("add_one")));

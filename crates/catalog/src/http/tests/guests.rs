@@ -1,4 +1,4 @@
-//! Guests: what comes in by a socket of their own, and nothing else of who they say they are.
+//! Guests: the listener alone identifies them; credentials in requests are ignored.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ use crate::guest::{
 /// Text, status, outcome, error, and bytes in both directions.
 type Told = (String, u16, AuditOutcome, Option<String>, u64, u64);
 
-/// What was told of guests.
+/// Records of guests' requests.
 #[derive(Debug, Default)]
 struct Log(Mutex<Vec<Told>>);
 
@@ -107,7 +107,7 @@ impl Guest {
         Response { status, headers, body: Vec::new() }
     }
 
-    /// Asks for a file, with headers.
+    /// Sends a request for a file, with headers.
     fn file(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let mut request = Request::new(method, target);
         for (name, value) in headers {
@@ -119,7 +119,7 @@ impl Guest {
         self.send(&request, method)
     }
 
-    /// Status and code of a request for a file.
+    /// Returns status and code of a request for a file.
     fn tried(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let body: &[u8] = if matches!(method, "PUT" | "POST") { b"x" } else { b"" };
         let response = self.file(method, target, headers, body);
@@ -139,7 +139,7 @@ fn cloud(store: &S3) -> Server {
     server
 }
 
-/// Makes a table as an operator. Answers where it is, as a path in the store.
+/// Creates a table as an operator. Returns its path in the store.
 fn made(server: &Server, namespace: &str, table: &str) -> String {
     let path = format!("/v1/cloud/namespaces/{namespace}/tables");
     let made = server.ask("POST", &path, Some(&new_table(table)));
@@ -192,7 +192,7 @@ fn a_guest_has_a_catalog_of_its_own() {
         ("HEAD", "/v1/main/namespaces/gone", 404),
         ("GET", "/v1/main/namespaces/other/tables/t", 200),
         ("DELETE", "/v1/main/namespaces/other/tables/t", 403),
-        // Whether there is another warehouse is not told.
+        // The existence of other warehouses is not revealed.
         ("GET", "/v1/nothing/namespaces", 404),
         ("GET", "/catalog/v1/config", 403),
         ("GET", "/catalog/management/v1/warehouses", 403),
@@ -211,7 +211,7 @@ fn a_guest_has_a_catalog_of_its_own() {
         let response = guest.ask(method, target, body);
         assert_eq!(response.status, status, "{method} {target} {}", response.text());
     }
-    // Whoever it says it is.
+    // Any claimed identity is ignored.
     let table = "/v1/main/namespaces/n/tables/t";
     let request = Request::new("GET", table)
         .header("authorization", &format!("Bearer {}", server.root))
@@ -253,7 +253,7 @@ fn rights_end_with_the_door_and_with_the_warehouse() {
     let guest = Guest::of(&server, "cloud", &[], true);
     let path = "/v1/cloud/namespaces/n/tables/t";
     assert_eq!(guest.ask("GET", path, None).status, 200);
-    // A policy of its tenant's is one of the guest's.
+    // A policy on its tenant applies to the guest.
     for (principal, config) in [("tenant:other", true), ("tenant:acme", false)] {
         let policy = json!({"principal": principal, "namespace": ["n"], "table": "t",
             "row-filter": {"type": "eq", "term": "id", "value": 1}});
@@ -318,7 +318,7 @@ fn nothing_is_changed_after_the_lease() {
     assert_eq!(guest.tried("PUT", &file, &[]).0, 200);
 }
 
-/// The metadata file of the table `n.t`.
+/// Returns the metadata file of the table `n.t`.
 fn made_file(guest: &Guest, server: &Server) -> String {
     let loaded = server.ask("GET", "/v1/cloud/namespaces/n/tables/t", None).json();
     assert!(guest.address.ip().is_loopback());
@@ -345,7 +345,7 @@ fn files_are_read_and_written_without_a_key() {
     let head = guest.file("HEAD", &target, &[], b"");
     let length = head.headers.iter().find(|it| it.0 == "content-length").unwrap();
     assert_eq!((head.status, &*length.1), (200, "1200000"));
-    // Cut in pieces, as clients do that have checksums at the end.
+    // In chunks, as clients send it that put checksums into trailers.
     let cut = b"3;chunk-signature=00\r\nabc\r\n2\r\nde\r\n0\r\nx-amz-checksum-crc32:AAAA\r\n\r\n";
     let headers = [
         ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"),
@@ -375,7 +375,7 @@ fn files_are_read_and_written_without_a_key() {
         parts += &format!("<Part><ETag>{tag}</ETag><PartNumber>{number}</PartNumber></Part>");
     }
     let list = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
-    // Names of parameters mean what they mean decoded.
+    // Names of parameters are compared decoded.
     let to = format!("{target}?%75ploadId={id}");
     let done = guest.file("POST", &to, &[], list.as_bytes());
     assert!(done.status == 200 && !done.text().contains("Location"), "{}", done.text());
@@ -447,7 +447,7 @@ fn what_was_not_granted_is_out_of_reach() {
         ("x-amz-security-token", "x"),
     ] {
         let (status, code) = writer.tried("PUT", &format!("{own}/x"), &[header]);
-        // What says who it is, is not looked at.
+        // Headers with an identity are ignored.
         let expected = if header.0 == "x-amz-security-token" { 200 } else { 403 };
         assert_eq!(status, expected, "{header:?} {code}");
     }
@@ -457,13 +457,13 @@ fn what_was_not_granted_is_out_of_reach() {
     );
     let refused = writer.file("POST", &format!("/{bucket}?delete"), &[], list.as_bytes());
     assert_eq!(refused.status, 403, "{}", refused.text());
-    // Nothing in a refusal of the store's tells of its key.
+    // An error of the store reveals nothing of its key.
     let missing = writer.file("GET", &format!("{own}/missing"), &[], b"");
     assert!(missing.status == 404 && !missing.text().contains("Resource"), "{}", missing.text());
     assert_eq!(writer.tried("GET", &format!("{own}/missing"), &[]).1, "NoSuchKey");
 }
 
-/// Path at a guest of what is below a directory of the server, with the directory itself.
+/// Returns the path at a guest of files below a directory of the server, and the directory itself.
 fn local(server: &Server, namespace: &str, table: &str) -> (std::path::PathBuf, String) {
     let path = format!("/v1/main/namespaces/{namespace}/tables/{table}");
     let loaded = server.ask("GET", &path, None).json();
@@ -516,7 +516,7 @@ fn files_of_a_directory_are_read_and_never_written() {
     assert_eq!(guest.tried("GET", &format!("{own}/data/none"), &[]), {
         (404, "NoSuchKey".to_owned())
     });
-    // The grant may write, and yet no file is.
+    // The grant allows writing, but files remain read-only.
     let denied = (403, "AccessDenied".to_owned());
     for (method, target) in [
         ("PUT", target.clone()),
@@ -554,7 +554,7 @@ fn no_path_leads_out_of_a_table_in_a_directory() {
     std::fs::write(beside.join("data/x"), b"theirs").unwrap();
     let secret = server.scratch.path().join("secret");
     std::fs::write(&secret, b"a secret").unwrap();
-    // Whoever may write to the directory of a table makes links, pipes and directories there.
+    // Programs that may write to a table's directory can create links, pipes and directories there.
     let link = |to: &std::path::Path, at: &str| {
         std::os::unix::fs::symlink(to, directory.join(at)).unwrap();
     };
@@ -602,7 +602,7 @@ fn no_path_leads_out_of_a_table_in_a_directory() {
             assert!(!refused.text().contains("secret"), "{target}");
         }
     }
-    // Files show all of a table: not to whom a policy shows a part.
+    // Files contain all of a table: they are not accessible to a principal restricted by a policy.
     let policy = json!({"principal": "tenant:acme", "namespace": ["n"], "table": "t",
         "row-filter": {"type": "eq", "term": "id", "value": 1}});
     let put = server.ask("PUT", "/management/v1/main/policies/p", Some(&policy));
@@ -611,7 +611,7 @@ fn no_path_leads_out_of_a_table_in_a_directory() {
     assert!(guest.ask("GET", "/v1/main/namespaces/n/tables/t", None).json()["config"].is_null());
     assert_eq!(server.ask("DELETE", "/management/v1/main/policies/p", None).status, 204);
     assert_eq!(guest.tried("GET", &format!("{own}/data/x"), &[]).0, 200);
-    // They end with the table.
+    // Access ends with the table.
     assert_eq!(server.ask("DELETE", "/v1/main/namespaces/n/tables/t", None).status, 204);
     assert_eq!(guest.tried("GET", &format!("{own}/data/x"), &[]).0, 403);
 }
@@ -667,13 +667,13 @@ fn files_of_a_staged_table_come_before_it() {
     assert_eq!(staged.json()["config"]["s3.access-key-id"], "granted");
     let file = format!("{}/data/x", place(&staged));
     assert_eq!(guest.tried("PUT", &file, &[]).0, 200);
-    // Nobody else has staged it.
+    // No other guest has staged it.
     assert_eq!(beside.tried("PUT", &file, &[]).0, 403);
     let commit = staged_commit(&staged.json()["metadata"]);
     let made = guest.ask("POST", "/v1/cloud/namespaces/n/tables/s", Some(&commit));
     assert_eq!(made.status, 200, "{}", made.text());
     assert_eq!(beside.tried("GET", &file, &[]).0, 200);
-    // Where another one is, nothing is staged.
+    // A location with another table cannot be staged.
     new["name"] = json!("u");
     new["location"] = made.json()["metadata"]["location"].clone();
     let refused = guest.ask("POST", "/v1/cloud/namespaces/n/tables", Some(&new));

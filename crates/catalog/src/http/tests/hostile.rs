@@ -1,4 +1,4 @@
-//! Requests that no client would send: whatever comes, nobody is told that the server failed.
+//! Requests that no client would send: none of them causes a server error.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::*;
 
 const CASES: u32 = 300;
 
-/// What is done to good bytes: cut at one place, or changed at others.
+/// Changes to valid bytes: truncated at one position, or modified at others.
 #[derive(Clone, Debug)]
 enum Harm {
     Cut(prop::sample::Index),
@@ -95,7 +95,7 @@ fn no_path_query_or_header_makes_the_server_fail() {
     let mut runner = TestRunner::new(Config { cases: CASES, ..Config::default() });
     let cases = (text, text, text, text, 0..3_usize);
     let run = runner.run(&cases, |(part, query, tag, coding, place)| {
-        // What would end the path, or is read before the catalog is.
+        // Characters that would end the path, or are interpreted before the catalog.
         let part = part.replace(['?', '#', '/'], "_");
         let query = query.replace('#', "_");
         let path = match place {

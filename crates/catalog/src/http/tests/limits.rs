@@ -1,4 +1,4 @@
-//! Refusals of requests by their form: encodings, depth, and how often they come.
+//! Rejections of requests by their form: encodings, depth, and rate.
 
 use super::*;
 use crate::service::AccessRight;
@@ -38,7 +38,7 @@ fn a_transaction_without_changes_is_refused_to_everybody() {
     }
 }
 
-/// Makes a type of so many structs, or lists and maps by turns, within each other.
+/// Creates a type of nested structs, or alternately lists and maps.
 fn nested(levels: usize, is_struct: bool) -> Value {
     let mut kind = json!("int");
     for level in 0..levels {

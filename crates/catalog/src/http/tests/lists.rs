@@ -1,14 +1,14 @@
-//! Lists that are kept ready are what the store would answer.
+//! Cached lists equal the store's.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::*;
 
-/// Tables that are made while others list.
+/// Tables that are created while others list them.
 const TABLES: usize = 30;
 
-/// Says so when it goes, also by a panic.
+/// Sets a flag when dropped, also on a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -17,7 +17,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// All that can be listed, by what is ready and by pages that come from the store.
+/// Returns all lists, from the cache and in pages from the store.
 fn lists(server: &Server) -> Vec<Value> {
     let mut all = Vec::new();
     let paths = ["namespaces", "namespaces?parent=n", "namespaces?parent=m"];
@@ -25,7 +25,7 @@ fn lists(server: &Server) -> Vec<Value> {
     let below = below.into_iter().flatten().map(|it| format!("namespaces/{it}"));
     for path in paths.into_iter().map(str::to_owned).chain(below) {
         let mark = if path.contains('?') { '&' } else { '?' };
-        // Twice: the second answer is a ready one.
+        // Twice: the second response is a cached one.
         let made = server.ask("GET", &format!("/v1/main/{path}"), None);
         let ready = server.ask("GET", &format!("/v1/main/{path}"), None);
         let paged = format!("/v1/main/{path}{mark}pageToken=&pageSize=1000");

@@ -1,4 +1,4 @@
-//! Access tokens: given for a secret or for another token, refused in OAuth's own words.
+//! Access tokens: issued for a secret or for another token, rejected with OAuth's error codes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,4 @@
-//! Scans of tables whose manifests are made here, byte by byte.
+//! Scans of tables whose manifests are built here, byte by byte.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ fn data(name: &str, partition: Option<&str>, (from, to): (i64, i64)) -> Value {
     }})
 }
 
-/// A delete file; what is said of it more.
+/// A delete file; `more` has further fields.
 fn deletes(name: &str, content: i32, partition: Option<&str>, more: &Value) -> Value {
     let mut file = json!({
         "content": content, "file_path": name, "file_format": "PARQUET",
@@ -100,7 +100,7 @@ fn deletes(name: &str, content: i32, partition: Option<&str>, more: &Value) -> V
     json!({"status": 1, "data_file": file})
 }
 
-/// A table whose snapshots are made here.
+/// A table whose snapshots are built here.
 struct Lake<'a> {
     server: &'a Server,
     location: String,
@@ -136,7 +136,7 @@ impl<'a> Lake<'a> {
         location
     }
 
-    /// Makes a snapshot that adds manifests, each of data or of deletes.
+    /// Creates a snapshot that adds manifests, each of data or of deletes.
     fn snapshot(&mut self, operation: &str, manifests: &[(bool, Vec<Value>)]) -> i64 {
         self.sequence += 1;
         let id = 100 + self.sequence;
@@ -188,7 +188,7 @@ impl<'a> Lake<'a> {
         assert_eq!(response.status, 200, "{}", response.text());
     }
 
-    /// Plans a scan, and fetches all of it: the answers, the first one first.
+    /// Plans a scan, and fetches all of it: returns the responses in order.
     fn scan(&self, request: &Value) -> Vec<Value> {
         let response = self.server.ask("POST", &format!("{TABLE}/plan"), Some(request));
         assert_eq!(response.status, 200, "{}", response.text());
@@ -206,7 +206,7 @@ impl<'a> Lake<'a> {
         answers
     }
 
-    /// Names of files that a scan reads, each with those of its deletes.
+    /// Returns the names of files that a scan reads, each with those of its deletes.
     fn files(&self, request: &Value) -> Vec<String> {
         let answers = self.scan(request);
         let mut files: Vec<String> = answers.iter().flat_map(named).collect();
@@ -275,7 +275,7 @@ fn files_are_left_out_by_manifest_by_partition_and_by_bounds() {
     ] {
         assert_eq!(lake.files(&filter(&expression)), expected, "{expression}");
     }
-    // What is left of a filter is what the partition does not say.
+    // The residual filter is the part that the partition does not imply.
     let both = json!({"type": "and", "left": {"type": "eq", "term": "data", "value": "a"},
         "right": {"type": "gt", "term": "id", "value": 5}});
     let answers = lake.scan(&filter(&both));
@@ -301,11 +301,11 @@ fn files_are_left_out_by_manifest_by_partition_and_by_bounds() {
     // The ids of rows are counted through a manifest.
     let answers = lake.scan(&filter(&json!({"type": "eq", "term": "data", "value": "b"})));
     assert_eq!(answers[0]["file-scan-tasks"][0]["data-file"]["first-row-id"], json!(1010));
-    // Enough rows are enough.
+    // The number of requested rows is sufficient.
     assert_eq!(lake.files(&json!({"min-rows-requested": 15})), ["a1", "b1"]);
 }
 
-/// Spark names them where it updates, deletes and merges.
+/// Spark selects them for updates, deletes and merges.
 #[test]
 fn metadata_columns_and_unknown_names_in_select_change_nothing() {
     let server = Server::start();
@@ -321,7 +321,7 @@ fn metadata_columns_and_unknown_names_in_select_change_nothing() {
     let answers = lake.scan(&stats);
     let keys = &answers[0]["file-scan-tasks"][0]["data-file"]["lower-bounds"]["keys"];
     assert_eq!(*keys, json!([1]));
-    // No file is left out by them, and they are left to whoever reads the rows.
+    // They exclude no file, and are evaluated by the reader of the rows.
     let of_file = json!({"type": "eq", "term": "_file", "value": "b1"});
     let request = filter(&json!({"type": "and", "left": of_file,
         "right": {"type": "eq", "term": "data", "value": "a"}}));
@@ -390,7 +390,7 @@ fn deletes_are_those_that_were_written_after_a_file_and_about_it() {
             "content-offset": 4, "content-size-in-bytes": 40, "referenced-data-file": "a2",
         }])
     );
-    // As it was, without what came later.
+    // A past snapshot, without later files.
     assert_eq!(lake.files(&json!({"snapshot-id": first})), ["a1", "a2", "b1"]);
 }
 
@@ -470,7 +470,7 @@ fn a_long_scan_comes_in_parts_and_one_with_many_deletes_later() {
     assert_eq!(plan_view["status"], json!("completed"));
     let found = plan_view["delete-files"].as_array().unwrap().len();
     assert_eq!(found, MANIFESTS_AT_ONCE_MAX + 1);
-    // It is for nobody else, and gone when nobody wants it.
+    // A plan is invisible to other principals, and removed after cancellation.
     let token = rights::token(&server, Some(AccessRight::Read), None);
     assert_eq!(server.ask_as(Some(&token), "GET", TABLE, None).status, 200);
     let others = server.ask_as(Some(&token), "GET", &plan, None);
@@ -486,7 +486,7 @@ fn a_long_scan_comes_in_parts_and_one_with_many_deletes_later() {
     assert_refused(&nobody, 404, "NoSuchPlanIdException");
 }
 
-/// What a plan becomes.
+/// Returns the final state of a plan.
 fn until_made(server: &Server, plan: &str) -> Value {
     testkit::until("the plan is made", Duration::from_secs(60), || {
         let plan_view = server.ask("GET", plan, None).json();
@@ -511,7 +511,7 @@ fn manifests_that_are_none_are_refused_and_those_of_other_tables_too() {
     assert_refused(&server.ask("POST", &plan, Some(&json!({}))), 404, "NotFoundException");
     lake.commit(103, "append", "file:///etc/passwd");
     assert_refused(&server.ask("POST", &plan, Some(&json!({}))), 403, "ForbiddenException");
-    // Another table's files say what is in it.
+    // Another table's files reveal its content.
     server.fill("m", "secret");
     let other = server.ask("GET", "/v1/main/namespaces/m/tables/secret", None).json();
     let other = other["metadata"]["location"].as_str().unwrap().to_owned();
@@ -549,7 +549,7 @@ fn who_may_read_a_part_of_a_table_gets_plans_of_that_part() {
     assert_eq!(answer["file-scan-tasks"][0]["residual-filter"], rows);
     let both = filter(&json!({"type": "eq", "term": "data", "value": "b"}));
     assert_eq!(named(&plan(&both).json()), ["b1"]);
-    // Where the rows that he may not read begin is not told by what is left out.
+    // The excluded files do not reveal the range of hidden rows.
     for id in [1, 14] {
         let below = filter(&json!({"type": "lt", "term": "id", "value": id}));
         assert_eq!(named(&plan(&below).json()), ["b1", "c1"], "{id}");
@@ -562,7 +562,7 @@ fn who_may_read_a_part_of_a_table_gets_plans_of_that_part() {
     let masked = json!([{"column": "data", "action": "mask-alphanum"}]);
     put("columns", &json!({"column-projections": masked}));
     assert_refused(&plan(&json!({})), 403, "ForbiddenException");
-    // Who is trusted gets it, and nothing is left out by what is shown in another way.
+    // A trusted principal receives statistics, and masked columns exclude no files.
     put("columns", &json!({"column-projections": masked, "trusted": true}));
     put("rows", &json!({"row-filter": rows, "trusted": true}));
     assert_eq!(named(&plan(&both).json()), ["b1", "c1"]);
@@ -668,14 +668,14 @@ fn the_health_of_a_table_comes_from_its_manifests() {
     assert_eq!(compact["elsewhere"], json!(call), "{found}");
     assert!(compact["reason"].as_str().unwrap().contains("26 of 70 rows"), "{found}");
 
-    // Other snapshots, by their ids and by names.
+    // Other snapshots, by id and by name.
     let old = health(&format!("?snapshot-id={first}")).json();
     assert_eq!(old["data"]["files"], json!(6));
     assert_eq!(health("?ref=main").json()["snapshot-id"], json!(second));
     for query in ["?ref=none", "?snapshot-id=5", "?snapshot-id=x", "?snapshot-id=101&ref=main"] {
         assert_eq!(health(query).status, 400, "{query}");
     }
-    // Partitions are values: who reads a part of the table is refused, and strangers as well.
+    // Partitions contain values: restricted and unauthorized principals are rejected.
     let reader = rights::token(&server, Some(AccessRight::Read), Some("n"));
     let ask = |token: &str| server.ask_as(Some(token), "GET", STATS, None).status;
     assert_eq!(ask(&reader), 200);
