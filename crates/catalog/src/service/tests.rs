@@ -1,4 +1,4 @@
-//! The service over real stores and real files: what it answers, what it leaves behind.
+//! The service over real stores and real files: its results, and the files it leaves.
 
 mod commits;
 mod crashes;
@@ -72,7 +72,7 @@ impl Stage {
         Stage { _scratch: scratch, directory, url, store, catalog, warehouse, who }
     }
 
-    /// The same store and directory in another process, or in the same one after a crash.
+    /// Opens the same store and directory in another process, or in the same one after a crash.
     async fn again(&self) -> Stage {
         Stage::new(self.url.clone(), Arc::clone(&self._scratch)).await
     }
@@ -94,7 +94,7 @@ impl Stage {
         ident
     }
 
-    /// Makes a table by a commit that finishes a staged one.
+    /// Creates a table by a commit that finishes a staged one.
     async fn table(&self, ident: &TableIdent) -> Arc<CachedVersion> {
         self.commit(ident, &creation(&json!({}))).await.unwrap()
     }
@@ -112,7 +112,7 @@ impl Stage {
         self.catalog.0.relations.drop_table(&self.call(), &self.warehouse, ident, purge).await
     }
 
-    /// Where a location is on this machine.
+    /// Returns the local path of a location.
     fn path(&self, location: &str) -> PathBuf {
         let path = Path::new(location.strip_prefix("file://").unwrap()).to_owned();
         assert!(path.starts_with(self._scratch.path()), "{location}");
@@ -124,7 +124,7 @@ fn ident(levels: &[&str], name: &str) -> TableIdent {
     TableIdent::new(NamespaceIdent::new(levels).unwrap(), name).unwrap()
 }
 
-/// What a client commits that makes a table.
+/// Returns a commit that creates a table.
 fn creation(properties: &Value) -> Value {
     let schema = json!({
         "type": "struct",

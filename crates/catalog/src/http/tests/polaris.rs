@@ -1,4 +1,4 @@
-//! Iceberg's paths where Polaris has them, with the same operations and the same refusals, and its
+//! Iceberg's paths as in Polaris, with the same operations and the same errors, and Polaris's
 //! management.
 
 mod benchmarks;
@@ -7,15 +7,15 @@ mod manage;
 
 use super::*;
 
-/// Where the management is.
+/// Path of the management.
 const MANAGEMENT: &str = "/polaris/api/management/v1";
 
-/// Asks the management something, as the operator.
+/// Sends a request to the management, as the operator.
 fn manage(server: &Server, method: &str, path: &str, body: Option<&Value>) -> Response {
     server.ask(method, &format!("{MANAGEMENT}/{path}"), body)
 }
 
-/// Asks, and demands this status; answers the body.
+/// Sends a request, and requires this status; returns the body.
 fn expect(
     server: &Server,
     (method, path): (&str, &str),
@@ -27,7 +27,7 @@ fn expect(
     if response.body.is_empty() { Value::Null } else { response.json() }
 }
 
-/// A catalog in a directory of its own.
+/// Returns a catalog in a new directory.
 fn new_catalog(server: &Server, name: &str) -> Value {
     let base = base(server, name);
     json!({"catalog": {"type": "INTERNAL", "name": name,
@@ -52,7 +52,7 @@ fn what_is_made_by_one_path_is_there_by_the_other() {
     assert_eq!(server.ask("POST", &tables, Some(&new_table("t"))).status, 200);
     let here = server.ask("GET", &format!("{tables}/t"), None);
     assert_eq!(here.json(), server.ask("GET", "/v1/main/namespaces/n/tables/t", None).json());
-    // A commit may be long by this path, too.
+    // The limit of commits applies to this path, too.
     let long = "x".repeat(3 << 20);
     let commit = json!({"requirements": [], "updates": [
         {"action": "set-properties", "updates": {"k": long}}]});

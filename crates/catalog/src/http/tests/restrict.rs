@@ -1,4 +1,4 @@
-//! What part of a table somebody may read is told to him with the table.
+//! Read restrictions are sent with a table.
 
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use iceberg::json::RawJson;
@@ -11,7 +11,7 @@ use crate::service::TokenClaims;
 const TABLE: &str = "/v1/main/namespaces/n/tables/t";
 const POLICIES: &str = "/management/v1/main/policies";
 
-/// A token of somebody who may manage everything and has the role `bi`.
+/// Returns the token of a principal that may manage everything and has the role `bi`.
 fn token(server: &Server) -> String {
     let made = server.ask("POST", "/management/v1/clients", Some(&json!({"name": "bi"}))).json();
     let principal = &made["principal"];
@@ -56,7 +56,8 @@ fn a_policy_is_told_to_whom_it_is_for() {
     let restricted = load();
     assert_eq!(restricted.json()["read-restrictions"], expected);
     assert_eq!(restricted.json()["metadata"], before.json()["metadata"]);
-    // Whoever has the table as it was shown before is not told that nothing has changed.
+    // A client with an earlier response does not receive "not modified" after a change of
+    // restrictions.
     let ask_again = |tag: &str| {
         let request = Request::new("GET", &format!("/catalog{TABLE}")).header("if-none-match", tag);
         let request = request.header("authorization", &format!("Bearer {token}"));
@@ -64,7 +65,7 @@ fn a_policy_is_told_to_whom_it_is_for() {
     };
     assert_eq!(ask_again(before.header("etag").unwrap()), 200);
     assert_eq!(ask_again(restricted.header("etag").unwrap()), 304);
-    // Operators see everything.
+    // Operators are not restricted.
     assert_eq!(server.ask("GET", TABLE, None).json()["read-restrictions"], Value::Null);
 }
 
@@ -83,7 +84,8 @@ fn a_policy_keeps_from_files_and_follows_its_table() {
     assert_eq!(put(&server, "rows", "role:bi", &trusted).status, 200);
     assert_eq!(load(&credentials).status, 200);
 
-    // It follows the table, and another one of its name has none.
+    // It follows the table when it is renamed, and does not apply to another one of its former
+    // name.
     let rename = json!({"source": {"namespace": ["n"], "name": "t"},
         "destination": {"namespace": ["n"], "name": "u"}});
     assert_eq!(server.ask("POST", "/v1/main/tables/rename", Some(&rename)).status, 204);
@@ -122,7 +124,7 @@ fn a_policy_is_previewed_without_being_saved() {
     let mask = [("column-projections", &masked)];
     let mask: Value = mask.into_iter().map(|(name, it)| (name.to_owned(), it.clone())).collect();
 
-    // A member of the role is restricted by it, and gets no credentials any more.
+    // A member of the role is restricted by it, and no longer receives credentials.
     let found = preview("mask", &client, &mask).json();
     let projected = json!([{"field-id": 2, "action": "mask-alphanum"}]);
     let everything = json!({"policies": [], "column-projections": [], "files": true});
@@ -135,7 +137,7 @@ fn a_policy_is_previewed_without_being_saved() {
     let loaded = server.ask_as(Some(&token), "GET", TABLE, None).json();
     assert!(loaded.get("read-restrictions").is_none(), "{loaded}");
 
-    // It shows what loading the table says once it is saved, beside other policies of the role.
+    // It shows the same as loading the table after saving, with other policies of the role.
     let filter = json!({"row-filter": {"type": "eq", "term": "data", "value": "a"}});
     assert_eq!(put(&server, "rows", "*", &filter).status, 200);
     let found = preview("mask", &client, &mask).json();
@@ -151,14 +153,14 @@ fn a_policy_is_previewed_without_being_saved() {
     let columns = &restrictions["required-column-projections"];
     assert_eq!(&found["then"]["column-projections"], columns, "{found} {restrictions}");
 
-    // In place of the one of its name; others are not restricted by it.
+    // Replaces the policy of its name; other principals are not restricted by it.
     let trusted = json!({"row-filter": true, "trusted": true});
     let found = preview("mask", "role:bi", &trusted).json();
     assert_eq!(found["then"]["column-projections"], json!([]), "{found}");
     let found = preview("mask", "tenant:else", &mask).json();
     assert_eq!((&found["applies"], &found["rights"]), (&json!(false), &json!([])), "{found}");
     assert_eq!(found["then"]["policies"], json!(["rows"]), "{found}");
-    // What restricts a tenant restricts its sandboxes, whose rights are those of their grants.
+    // Policies on a tenant restrict its sandboxes, whose rights are those of their grants.
     let of_tenant = json!({"principal": "tenant:shop", "row-filter": true});
     let found = preview("shop", "grant:shop", &of_tenant).json();
     assert_eq!((&found["applies"], found.get("rights")), (&json!(true), None), "{found}");
@@ -204,7 +206,7 @@ fn nobody_gets_rid_of_his_policy_by_moving_a_table() {
     let ask = |who: &str, method: &str, path: &str, body: Option<&Value>| {
         server.ask_as(Some(who), method, path, body)
     };
-    // To go elsewhere is to manage.
+    // A change of location requires the right to manage.
     assert_refused(&ask(&writer, "POST", TABLE, Some(&change("-w"))), 403, "ForbiddenException");
     let refused = ask(&writer, "POST", "/v1/main/transactions/commit", Some(&transaction));
     assert_refused(&refused, 403, "ForbiddenException");
@@ -262,7 +264,7 @@ fn a_scan_is_of_the_rows_that_one_may_read() {
     let bound = FilterExpression::parse(&RawJson::of(&bound).unwrap()).unwrap();
     assert_eq!((restricted.restriction.filter, restricted.stats.len()), (bound, 0));
     assert_eq!(restricted.filter, request.filter);
-    // It is asked for by everybody's requests, and answered.
+    // Planning scans requires only the right to read.
     let plan = server.ask("POST", &format!("{TABLE}/plan"), Some(&json!({})));
     assert_eq!(plan.status, 200, "{}", plan.text());
     let other = found(&CatalogPrincipal::new("oidc:okta:bob", "bob"));

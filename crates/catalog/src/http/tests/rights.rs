@@ -1,4 +1,4 @@
-//! Which right each operation needs: every operation there is, with every right there is.
+//! Required right of each operation: every operation with every right.
 
 mod guests;
 mod homes;
@@ -8,20 +8,20 @@ use super::*;
 use crate::access::PrincipalGrant;
 use crate::service::AccessRight;
 
-/// Who may carry an operation out.
+/// Requirement of an operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Need {
-    /// Whoever can reach the server.
+    /// None.
     Nothing,
-    /// Whoever is known.
+    /// Authentication.
     ToBeKnown,
-    /// Whoever has the right to all of the warehouse.
+    /// This right to the whole warehouse.
     To(AccessRight),
-    /// Operators.
+    /// An operator's token.
     ToOperate,
 }
 
-/// Without a wildcard: an operation that is added has to be thought about here.
+/// Without a wildcard: new operations have to be added here.
 fn need(op: CatalogOperation) -> Need {
     match op {
         CatalogOperation::Token | CatalogOperation::RevokeToken => Need::Nothing,
@@ -105,7 +105,7 @@ fn need(op: CatalogOperation) -> Need {
     }
 }
 
-/// As [`need`].
+/// Like [`need`].
 fn need_of_polaris(op: PolarisOp) -> Need {
     match op {
         PolarisOp::ListCatalogs => Need::ToBeKnown,
@@ -144,7 +144,7 @@ fn need_of_polaris(op: PolarisOp) -> Need {
     }
 }
 
-/// A body that is good enough for the operation to be judged.
+/// Returns a body that is valid enough for the authorization of the operation.
 fn body(server: &Server, op: CatalogOperation) -> Value {
     let ident = |name: &str| json!({"namespace": ["n"], "name": name});
     let commit = json!({"requirements": [], "updates": []});
@@ -221,7 +221,7 @@ fn path(operation: &OperationEntry) -> String {
     path
 }
 
-/// A token of a client that has this right to the warehouse, or to a namespace of it.
+/// Returns the token of a client with this right to the warehouse, or to a namespace of it.
 pub(super) fn token(
     server: &Server,
     right: Option<AccessRight>,
@@ -284,7 +284,7 @@ fn every_operation_asks_for_its_right() {
     };
     let rights =
         [None, Some(AccessRight::Read), Some(AccessRight::Write), Some(AccessRight::Grant)];
-    // Who manages comes last: what he drops is not there any more.
+    // Manage comes last, because it drops the objects.
     let rights = rights.into_iter().chain([Some(AccessRight::Manage)]);
     for right in rights {
         let everywhere = token(&server, right, None);
@@ -308,7 +308,7 @@ fn every_operation_asks_for_its_right() {
             }
             let (here, there) = match need {
                 Need::Nothing | Need::ToBeKnown => (true, true),
-                // What is listed leads to what may be read.
+                // Lists require only a readable object below.
                 Need::To(wanted)
                     if matches!(
                         operation.op,

@@ -1,11 +1,11 @@
-//! What is found by its name, and by whom.
+//! Search by name, and visibility of the results.
 
 use serde_json::{Value, json};
 
 use super::{Server, assert_refused, new_view, rights};
 use crate::principal::AccessRight;
 
-/// What was found, in words: the kind, then the name.
+/// Formats results as the kind, then the name.
 fn found(answer: &Value) -> Vec<String> {
     let name = |it: &Value| {
         let levels = it["namespace"].as_array().unwrap().iter();

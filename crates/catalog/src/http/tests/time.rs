@@ -1,4 +1,4 @@
-//! What looks back, by HTTP: what was dropped, what changed, what was there.
+//! Looking back over HTTP: dropped objects, changes, and past states.
 
 use testkit::Message;
 
@@ -98,7 +98,7 @@ fn changes_come_on_a_websocket_as_well() {
     let first = socket.json();
     assert_eq!((&first["seq"], &first["action"]), (&json!(2), &json!("create-table")));
     assert!(first["metadata-location"].as_str().unwrap().starts_with("file://"));
-    // What it says is of no interest.
+    // The content of a follower's message is ignored.
     socket.send(&json!({"hello": 1}));
     server.fill("m", "u");
     assert_eq!((&socket.json()["seq"], &socket.json()["seq"]), (&json!(3), &json!(4)));
@@ -228,7 +228,7 @@ fn a_job_is_started_followed_and_stopped() {
     assert_refused(&wrong, 400, "BadRequestException");
 }
 
-/// The principal and a token of a new client with one right to something.
+/// Returns the principal and a token of a new client with a right to one object.
 fn somebody(server: &Server, name: &str, grant: &Value) -> (String, String) {
     let (id, secret) = server.runtime.block_on(async {
         let made = server.access.clients().create_client(&operator(), name, false).await.unwrap();
@@ -261,7 +261,7 @@ fn the_past_of_a_table_is_judged_by_what_became_of_it() {
     let load = |token: &str, path: &str| server.ask_as(Some(token), "GET", path, None);
     assert_eq!(load(&reader, table).status, 200);
 
-    // It goes elsewhere, with its policy, and another one gets its name.
+    // It is renamed, with its policy, and another table gets its name.
     let rename = json!({"source": {"namespace": ["n"], "name": "t"},
         "destination": {"namespace": ["m"], "name": "u"}});
     assert_eq!(server.ask("POST", "/v1/main/tables/rename", Some(&rename)).status, 204);
@@ -277,7 +277,7 @@ fn the_past_of_a_table_is_judged_by_what_became_of_it() {
         assert_refused(&load(token, files), 403, "ForbiddenException");
     }
 
-    // Who reads the namespace is told what happened in it, and nothing of a table elsewhere.
+    // A reader of the namespace sees its changes, and nothing of a table elsewhere.
     let changes = |token: &str| {
         let page = load(token, "/management/v1/main/changes?after=0").json();
         let line = |it: &Value| {
@@ -290,7 +290,8 @@ fn the_past_of_a_table_is_judged_by_what_became_of_it() {
     assert_eq!(changes(&reader), [(1, false, false), made, moved, again]);
     assert_eq!(changes(&newcomer), [again]);
 
-    // Once it is gone, only managers see it, and operators alone what may come back with policies.
+    // After the drop, only managers see it, and only operators see a relation that may be restored
+    // with policies.
     assert_eq!(server.ask("DELETE", "/v1/main/namespaces/m/tables/u", None).status, 204);
     assert_refused(&load(&reader, table), 403, "ForbiddenException");
     assert_refused(&load(&manager, table), 403, "ForbiddenException");

@@ -1,4 +1,4 @@
-//! Warehouses that are made while serving, by the interface for operators.
+//! Warehouses that are created while serving, by the operators' interface.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn new(server: &Server, name: &str) -> Value {
     json!({"name": name, "root": root(server, name)})
 }
 
-/// What becomes of a warehouse that is to be made.
+/// Checks that the creation of a warehouse is rejected.
 fn refused(server: &Server, body: &Value, status: u16, part: &str) {
     let response = server.ask("POST", PATH, Some(body));
     assert_eq!(response.status, status, "{body} {}", response.text());
@@ -34,7 +34,7 @@ fn a_warehouse_is_made_used_and_removed() {
     let table = server.ask("POST", tables, Some(&new_table("t"))).json();
     let location = table["metadata"]["location"].as_str().unwrap();
     assert!(location.starts_with(&format!("{}/n/t-", root(&server, "lake"))), "{location}");
-    // The other one has nothing of it.
+    // The other warehouse does not contain it.
     assert_eq!(server.ask("GET", "/v1/main/namespaces/n", None).status, 404);
     let warehouse = server.ask("GET", &format!("{PATH}/lake"), None).json();
     assert_eq!(warehouse["statistics"], json!({"namespaces": 1, "tables": 1, "views": 0}));
@@ -102,7 +102,7 @@ fn no_two_warehouses_share_a_place_and_none_is_elsewhere() {
         body[field] = value;
         refused(&server, &body, 400, "");
     }
-    // A link that somebody has put in the way is followed to nowhere.
+    // A symbolic link in the path is not followed.
     let made = server.scratch.path().join("made");
     std::fs::create_dir_all(&made).unwrap();
     std::os::unix::fs::symlink("/tmp", made.join("link")).unwrap();
@@ -143,7 +143,7 @@ fn a_key_is_told_to_nobody_and_a_status_holds() {
     assert_eq!(server.ask("DELETE", "/v1/cloud/namespaces/n", None).status, 204);
     assert_refused(&server.ask("DELETE", &path, None), 403, "ForbiddenException");
     assert_eq!(server.ask("DELETE", &format!("{path}?force=true"), None).status, 204);
-    // Of the configured one the status alone changes.
+    // Only the status of the configured warehouse can be changed.
     let main = format!("{PATH}/main");
     let status = server.ask("PATCH", &main, Some(&json!({"status": "read-only"})));
     assert_eq!(status.json()["configured"], true);
@@ -176,7 +176,7 @@ fn who_looks_after_a_warehouse_sees_it_and_no_other() {
             server.ask_as(Some(&token), method, &format!("{PATH}/{name}"), body.as_ref());
         assert_eq!(response.status, expected, "{method} {name}");
     }
-    // With the warehouse goes what was granted on it: another one of its name is another one.
+    // Grants on a warehouse are removed with it: a new one of its name has none.
     assert_eq!(server.ask("DELETE", &format!("{PATH}/a"), None).status, 204);
     assert_eq!(server.ask("POST", PATH, Some(&new(&server, "a"))).status, 200);
     assert_eq!(server.ask_as(Some(&token), "GET", &format!("{PATH}/a"), None).status, 403);

@@ -1,4 +1,4 @@
-//! Commits: many at once, several tables at once, old files.
+//! Commits: concurrent ones, several tables at once, old files.
 
 use std::fs;
 
@@ -145,7 +145,7 @@ async fn a_transaction_changes_all_tables_or_none() {
             ),
             (vec![json!({"requirements": [], "updates": []})], ErrorReason::BadRequest),
             (vec![json!({"identifier": 1})], ErrorReason::BadRequest),
-            // No right would be asked for.
+            // No right would be checked.
             (Vec::new(), ErrorReason::BadRequest),
         ] {
             assert_eq!(refusal(commit(changes).await).0, expected);
@@ -167,7 +167,7 @@ async fn a_file_that_cannot_be_written_takes_back_the_others_and_nothing_is_trie
             |entry: &Arc<CachedVersion>| stage.path(location(entry)).parent().unwrap().to_owned();
         let first = directory(&stage.table(&one).await);
         let second = directory(&stage.table(&two).await);
-        // No link is followed: no file can be written there.
+        // No link is followed: the file cannot be written.
         let aside = second.with_extension("aside");
         fs::rename(&second, &aside).unwrap();
         std::os::unix::fs::symlink(&aside, &second).unwrap();

@@ -1,4 +1,4 @@
-//! What a process that ends anywhere leaves for the next one.
+//! State after a crash at any point.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ async fn a_commit_that_never_reached_the_store_did_not_happen() {
     let t = ident(&["a"], "t");
     let made = stage.table(&t).await;
     let directory = stage.path(location(&made)).parent().unwrap().to_owned();
-    // The file is written, and then there is no store to move the pointer in.
+    // The file is written, but the store is closed before the pointer moves.
     stage.store.close().await;
     let lost = stage.commit(&t, &setting("k", "v")).await;
     assert_eq!(refusal(lost).0, ErrorReason::CommitStateUnknown);

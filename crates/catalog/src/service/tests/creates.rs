@@ -1,4 +1,4 @@
-//! New tables by the operation for that, staged and not.
+//! Tables created by the create operation, staged and not.
 
 use super::*;
 
@@ -41,7 +41,7 @@ async fn a_created_table_is_there_and_a_staged_one_is_not_yet() {
         let later = ident(&["a"], "later");
         assert_eq!(refusal(stage.load(&later).await).0, ErrorReason::NoSuchTable);
         assert!(!stage.path(&staged.table().unwrap().location).exists());
-        // Finished by a commit, it is where the stage said.
+        // After the commit, it is at the staged location.
         let mut finish = creation(&json!({}));
         let place = &staged.table().unwrap().location;
         let update = json!({"action": "set-location", "location": place});

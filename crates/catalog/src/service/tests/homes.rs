@@ -1,13 +1,13 @@
-//! Where who may write in a namespace may put things: each operation that takes a place, with each
-//! kind of place.
+//! Locations that a principal with write access to a namespace may use: each operation that takes a
+//! location, with each kind of location.
 
 use std::fs;
 
 use super::super::homes::LocationRules;
 use super::*;
 
-/// Two that are asked about: one has `a.b`, the other one the whole warehouse. A third one has a
-/// table of `a.b`.
+/// Two principals: one has `a.b`, the other one the whole warehouse. A third one has a table of
+/// `a.b`.
 pub(super) struct Granted;
 
 impl RightAuthority for Granted {
@@ -40,7 +40,7 @@ struct HomesFixture {
     home: NamespaceIdent,
 }
 
-/// What can be done with a place.
+/// Operations that take a location.
 const OPERATIONS: [&str; 15] = [
     "create table",
     "stage table",
@@ -177,12 +177,12 @@ impl HomesFixture {
         made.await.map(drop)
     }
 
-    /// Writes a document to the file of a place, as if it were of one at another location.
+    /// Writes a document to the file of a location, as if it belonged to a table at another one.
     async fn document(&self, of: &CachedVersion, location: &str, place: &str) -> String {
         let mut document: Value = serde_json::from_slice(of.document()).unwrap();
         document["location"] = json!(location);
         let file = format!("{}.metadata.json", place.trim_end_matches('/'));
-        // What is no place is refused before anybody looks.
+        // An invalid location is rejected before any other check.
         if self.warehouse().check_location(&file).is_ok() {
             let path = file.replacen("file:/", "/", 1);
             let path = PathBuf::from(path);
@@ -192,7 +192,7 @@ impl HomesFixture {
         file
     }
 
-    /// Tries one operation with one place, and leaves nothing of it behind.
+    /// Tries one operation with one location, and removes its results.
     async fn attempt(&self, who: &CatalogPrincipal, operation: &str, place: &str) -> Result<()> {
         let operator = &self.stage.who;
         let (own, other) = (ident(&["a", "b"], "own"), ident(&["a", "b"], "other"));
@@ -247,7 +247,7 @@ impl HomesFixture {
             }
             "commit new tables at once" => {
                 let mut fine = new.clone();
-                // The two of them are not to be in each other's place: that is another question.
+                // The two principals' objects must not overlap: overlaps are tested elsewhere.
                 if &*who.id == "warehouse" {
                     let apart = format!("{}/other", warehouse.root());
                     fine["updates"].as_array_mut().unwrap().push(moved(&apart));
@@ -279,7 +279,7 @@ impl HomesFixture {
         }
     }
 
-    /// The same of what is done with views.
+    /// The same for operations on views.
     async fn tried_with_view(
         &self,
         who: &CatalogPrincipal,
@@ -313,7 +313,7 @@ impl HomesFixture {
         catalog.relations().register_view(call, warehouse, &self.home, &body).await.map(drop)
     }
 
-    /// The same of what is done with metadata files of tables.
+    /// The same for operations with metadata files of tables.
     async fn tried_with_file(
         &self,
         who: &CatalogPrincipal,
@@ -346,8 +346,8 @@ impl HomesFixture {
     }
 }
 
-/// Checks what comes of a place, for who has a namespace and for who has the warehouse, with every
-/// operation.
+/// Checks the outcomes of a location, for the principals of the namespace and of the warehouse,
+/// with every operation.
 async fn check_place(
     fixture: &HomesFixture,
     place: &str,
@@ -358,7 +358,7 @@ async fn check_place(
     for (id, expected) in [("namespace", of_namespace), ("warehouse", of_warehouse)] {
         let who = CatalogPrincipal::new(id, id);
         for operation in OPERATIONS {
-            // A namespace may have the home of the one that it is in, or the one that it has.
+            // A namespace may have its parent's home, or the one that it has.
             let is_home = operation.ends_with("namespace") && place == home;
             let expected = if is_home { None } else { expected };
             let done = fixture.attempt(&who, operation, place).await;
@@ -402,7 +402,7 @@ async fn who_has_a_namespace_puts_nothing_outside_of_its_home() {
     }
 }
 
-/// Where the operator would have a new table of a namespace put.
+/// Returns the default location of a new table of a namespace for the operator.
 async fn default_of(fixture: &HomesFixture, namespace: &NamespaceIdent) -> String {
     let ident = TableIdent::new(namespace.clone(), "t").unwrap();
     let uuid = Uuid::from_bytes([0; 16]);
@@ -445,7 +445,7 @@ async fn a_home_is_in_the_one_above_and_only_those_above_widen_it() {
     fixture.create_namespace(who, &["a", "b", "c"], None).await.unwrap();
     let inner = NamespaceIdent::new(["a", "b", "c"]).unwrap();
     assert_eq!(default_of(&fixture, &inner).await, format!("{root}/moved/b/in/c"));
-    // What says nothing of its location is nothing to take back.
+    // Without a location, there is nothing to remove.
     fixture.relocate(who, &inner, None).await.unwrap();
     fixture.relocate(operator, &fixture.home, None).await.unwrap();
     assert_eq!(default_of(&fixture, &inner).await, format!("{root}/moved/b/c"));
@@ -460,7 +460,7 @@ async fn a_table_stays_where_it_is_and_moves_within_it() {
     let root = fixture.warehouse().root().to_owned();
     let (own, from) = (ident(&["a", "b"], "own"), ident(&["z"], "t"));
     fixture.commit(operator, &from, &creation(&json!({}))).await.unwrap();
-    // Another name is no other place.
+    // A rename does not change the location.
     let (call, kind) = (ChangeCall::of(operator), RelationKind::Table);
     let renamed =
         fixture.catalog.relations().rename(&call, fixture.warehouse(), kind, &from, &own).await;
@@ -469,7 +469,7 @@ async fn a_table_stays_where_it_is_and_moves_within_it() {
         fixture.catalog.relations().load(operator, fixture.warehouse(), kind, &own).await.unwrap();
     let place = entry.table().unwrap().location.clone();
     assert!(place.starts_with(&format!("{root}/z/")), "{place}");
-    // Who has the table alone has its place alone.
+    // A principal with the table only may use only the table's location.
     let spelled = place.replacen("file://", "file:", 1);
     for (id, to, expected) in [
         ("namespace", spelled.clone(), None),
@@ -480,7 +480,7 @@ async fn a_table_stays_where_it_is_and_moves_within_it() {
         ("table", place.clone(), Some(ErrorReason::Forbidden)),
         ("namespace", format!("{root}/z/other"), Some(ErrorReason::Forbidden)),
         ("namespace", format!("{root}/a/b/x"), None),
-        // It was there once.
+        // It was used before.
         ("namespace", place.clone(), Some(ErrorReason::Forbidden)),
         ("warehouse", place.clone(), None),
     ] {
@@ -533,7 +533,7 @@ async fn a_document_that_was_changed_in_its_file_gives_no_other_place() {
     stage.namespace(&["a"]).await;
     stage.catalog.dropped().set_retention(&stage.who, &stage.warehouse, Some(3600)).await.unwrap();
     let t = ident(&["a"], "t");
-    // Too long to be kept anywhere but in its file.
+    // Too long to be stored outside of its file.
     let long = "x".repeat(crate::store::DOCUMENT_BYTES_KEPT_MAX);
     let made = stage.commit(&t, &creation(&json!({"long": long}))).await.unwrap();
     let base = made.table().unwrap().location.clone();
@@ -553,7 +553,7 @@ async fn a_document_that_was_changed_in_its_file_gives_no_other_place() {
         changed["properties"]["write.data.path"] = json!(format!("{base}/x"));
         *changed.pointer_mut(path).unwrap() = value.clone();
         fs::write(&file, changed.to_string()).unwrap();
-        // Another process has nothing in memory.
+        // Another process has an empty cache.
         let other = stage.again().await;
         let loaded = other.load(&t).await;
         match is_good {
@@ -566,7 +566,7 @@ async fn a_document_that_was_changed_in_its_file_gives_no_other_place() {
     let mut changed = document.clone();
     changed["location"] = json!(elsewhere);
     check_purge(&stage, &file, &changed).await;
-    // By its log it would be any file that no pointer leads to.
+    // Its log could name any file that no pointer refers to.
     let u = ident(&["a"], "u");
     let made = stage.commit(&u, &creation(&json!({"long": long}))).await.unwrap();
     let mut changed: Value = serde_json::from_slice(made.document()).unwrap();
@@ -577,8 +577,8 @@ async fn a_document_that_was_changed_in_its_file_gives_no_other_place() {
     check_purge(&stage, &stage.path(location(&made)), &changed).await;
 }
 
-/// Checks that a table which was dropped, and whose document was changed in its file to this one,
-/// is purged without files elsewhere.
+/// Checks that purging a dropped table, whose document was replaced in its file by this one,
+/// removes no files elsewhere.
 async fn check_purge(stage: &Stage, file: &Path, changed: &Value) {
     let other = stage.directory.join("other/data.parquet");
     fs::write(&other, "x").unwrap();
@@ -616,7 +616,7 @@ async fn a_namespace_has_its_home_beside_the_table_of_its_name() {
         .unwrap();
     let home = properties["location"].trim_end_matches('/');
     assert!(home.starts_with(&format!("{plain}~")), "{home}");
-    // Who has it stages a table there and makes it.
+    // The principal of the namespace stages a table there and creates it.
     let (who, own) = (CatalogPrincipal::new("namespace", "n"), ident(&["a", "b"], "own"));
     let mut body = new_table();
     body["stage-create"] = json!(true);

@@ -1,4 +1,4 @@
-//! Requests that come more than once.
+//! Repeated requests.
 
 use iceberg::ident::Uuid;
 use node::clock;
@@ -26,7 +26,7 @@ async fn a_request_with_a_key_is_carried_out_once() {
         let refused = catalog.relations().drop_table(&other, warehouse, &t, false).await;
         assert_eq!(refusal(refused).0, ErrorReason::UnprocessableEntity);
 
-        // What was refused stays refused, even when it would be possible now.
+        // A rejected request stays rejected, even if it would succeed now.
         let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 3);
         let u = ident(&["a"], "u");
         let gone = (ErrorReason::NoSuchTable, "Table does not exist: a.u".to_owned());
@@ -41,14 +41,14 @@ async fn a_request_with_a_key_is_carried_out_once() {
         );
         stage.load(&u).await.unwrap();
 
-        // A drop is done once, whoever has the name since.
+        // A drop is carried out once, even if another table has the name now.
         let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 4);
         catalog.relations().drop_table(&call, warehouse, &u, false).await.unwrap();
         stage.table(&u).await;
         catalog.relations().drop_table(&call, warehouse, &u, false).await.unwrap();
         stage.load(&u).await.unwrap();
 
-        // Nothing to change is an answer as well.
+        // A request without changes is recorded as well.
         let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 5);
         let nothing = RawJson::of(&json!({"requirements": [], "updates": []})).unwrap();
         catalog.relations().commit_table(&call, warehouse, &t, &nothing).await.unwrap();
@@ -149,7 +149,7 @@ async fn what_was_dropped_comes_back_and_is_purged_once_by_a_key() {
             refusal(catalog.dropped().purge_dropped(&none, warehouse, &id).await).0,
             ErrorReason::NotFound
         );
-        // A purge at once is a drop that is remembered once.
+        // An immediate purge is a drop that is recorded once.
         catalog.dropped().set_retention(&stage.who, warehouse, Some(0)).await.unwrap();
         stage.table(&t).await;
         let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 4);

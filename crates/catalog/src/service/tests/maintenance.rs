@@ -1,10 +1,11 @@
-//! Looking after tables: what goes, what stays, and that a dry run lists exactly what goes.
+//! Maintenance of tables: removed and kept objects, and dry runs that list exactly the removed
+//! ones.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// What Avro's containers begin with, and what divides their blocks here.
+/// Magic bytes of Avro containers, also used as the sync marker here.
 const MAGIC: &[u8] = b"Obj\x01";
 const SYNC: &[u8] = b"sixteen bytes...";
 
@@ -102,7 +103,7 @@ impl Stage {
         std::fs::write(path, content).unwrap();
     }
 
-    /// A table of two snapshots: the second has replaced a file of the first, and kept one.
+    /// Creates a table with two snapshots: the second replaces a file of the first, and keeps one.
     async fn table_of_two(&self, t: &TableIdent) -> Arc<CachedVersion> {
         let entry = self.table(t).await;
         let base = entry.table().unwrap().location.clone();
@@ -138,7 +139,7 @@ impl Stage {
         self.commit(t, &body).await.unwrap()
     }
 
-    /// Carries a job out.
+    /// Runs a job.
     async fn maintain(&self, request: Value) -> JobReport {
         let (call, warehouse) = (self.call(), &self.warehouse);
         let request = serde_json::from_value(request).unwrap();
@@ -263,7 +264,7 @@ async fn metadata_files_go_that_no_version_and_no_log_leads_to() {
         let done = stage.maintain(request.clone()).await;
         assert_eq!(names(&done, "metadata-file"), expected);
         assert_eq!(stage.files_below(&directory), before.difference(&expected).cloned().collect());
-        // The log leads to the older ones, for as long as it is kept.
+        // The log refers to the older ones, for as long as they are retained.
         stage.commit(&t, &setting("write.metadata.previous-versions-max", "1")).await.unwrap();
         assert_eq!(stage.maintain(request.clone()).await.files, 1, "what was coming never came");
         stage.catalog.store().change_log().trim_log(u64::MAX / 2).await.unwrap();
@@ -313,7 +314,7 @@ async fn a_job_is_for_who_may_manage_what_it_names_and_can_be_stopped() {
     assert_eq!(stage.ended(&id).await.state, JobState::Cancelled);
 }
 
-/// Whether the next server takes a job for dead whose server does not say that it ended.
+/// Checks whether the next server treats a job as interrupted if its server has not stored its end.
 async fn check_next(stage: Stage, expected: JobState) {
     stage.namespace(&["a"]).await;
     stage.table(&ident(&["a"], "t")).await;
@@ -328,7 +329,7 @@ async fn check_next(stage: Stage, expected: JobState) {
     let seen = async |id: &str| {
         next.catalog.maintenance().maintenance(&next.who, &next.warehouse, id).await.unwrap()
     };
-    // What is over is written down a moment after it was told.
+    // The end of a job is stored a moment after it is reported.
     while seen(&done.id).await.state != JobState::Done {
         tokio::task::yield_now().await;
     }
@@ -341,7 +342,7 @@ async fn check_next(stage: Stage, expected: JobState) {
     let other = CatalogPrincipal { id: "other".into(), operator: false, ..stage.who.clone() };
     let refused = next.catalog.maintenance().maintenance(&other, &next.warehouse, &id).await;
     assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
-    // The server that has it learns that another one was asked to stop it.
+    // The server that runs it notices that another one was asked to stop it.
     next.catalog.maintenance().cancel_maintenance(&next.who, &next.warehouse, &id).await.unwrap();
     let job = stage.catalog.0.maintenance.0.jobs.find(&id).unwrap();
     stage.catalog.maintenance().write_job(&job).await;
@@ -358,7 +359,7 @@ async fn a_job_is_found_by_the_next_server_and_is_interrupted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_is_found_by_servers_beside_and_is_another_ones() {
-    // It ends with the last who holds it.
+    // It ends with its last holder.
     let server = Postgres::shared();
     let url = StoreUrl::Postgres(server.database());
     check_next(Stage::new(url, Arc::new(Scratch::new())).await, JobState::Queued).await;

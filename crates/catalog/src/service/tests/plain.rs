@@ -1,5 +1,5 @@
-//! Tables in directories of their own names: whose files are in one already, and what of that can
-//! be committed.
+//! Tables in directories of their own names: which directories are free, and which of them commits
+//! accept.
 
 use std::fs;
 
@@ -45,19 +45,19 @@ async fn nothing_new_is_where_the_files_of_something_else_are() {
     };
     let (first, file) = make("t").await;
     assert_eq!(first, format!("{root}/a/t"));
-    // It may be another catalog's now.
+    // It may belong to another catalog now.
     drop("t", false).await;
     let (second, _) = make("t").await;
     assert!(second.starts_with(&format!("{root}/a/t-")), "{second}");
     drop("t", true).await;
     assert!(!stage.path(&second).exists());
     assert!(stage.path(&file).exists());
-    // Nothing is left of one whose files are gone, nor in a directory that is empty.
+    // A purged table leaves no files, and an empty directory is free.
     make("u").await;
     drop("u", true).await;
     fs::create_dir_all(stage.path(&format!("{root}/a/u"))).unwrap();
     assert_eq!(make("u").await.0, format!("{root}/a/u"));
-    // A file that has the name is none of its own either.
+    // A file of that name prevents its use as well.
     fs::write(stage.path(&format!("{root}/a/v")), "").unwrap();
     let (beside, _) = make("v").await;
     assert!(beside.starts_with(&format!("{root}/a/v-")), "{beside}");
@@ -77,7 +77,7 @@ async fn what_was_staged_outside_of_its_home_can_be_committed() {
         let body = RawJson::of(&body).unwrap();
         catalog.relations().commit_table(&ChangeCall::of(who), &warehouse, table, &body).await
     };
-    // The home of a namespace that says no location of its own is in the directory of a table.
+    // The default home of a namespace is in the directory of a table.
     let around =
         commit(&CatalogPrincipal::new("warehouse", "w"), &ident(&["a"], "b"), None).await.unwrap();
     assert_eq!(base(&around), format!("{root}/a/b"));
@@ -96,7 +96,7 @@ async fn what_was_staged_outside_of_its_home_can_be_committed() {
         .unwrap();
     let place = base(&staged);
     assert!(place.starts_with(&format!("{root}/own~")), "{place}");
-    // What is created from a query has files there before it is committed.
+    // A table created from a query has files there before it is committed.
     fs::create_dir_all(stage.path(&place)).unwrap();
     fs::write(stage.path(&format!("{place}/1.parquet")), "rows").unwrap();
     for (table, to, expected) in [
@@ -109,7 +109,8 @@ async fn what_was_staged_outside_of_its_home_can_be_committed() {
         assert_eq!(made.as_ref().err().map(|it| it.kind), expected, "{to}");
         assert!(made.is_err() || base(&made.unwrap()) == place);
     }
-    // Another table is beside it, and so is one of the same name once the first is released.
+    // Another table is placed beside it, as is one of the same name after the first is
+    // unregistered.
     let table = ident(&["a", "b"], "other");
     let other = base(&commit(&who, &table, None).await.unwrap());
     assert!(other.starts_with(&format!("{root}/other~")), "{other}");

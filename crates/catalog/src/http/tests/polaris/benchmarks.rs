@@ -1,17 +1,17 @@
-//! What Polaris's benchmark tools send, in their order, and what they demand of the answers: a tree
-//! of namespaces with tables and views in its leaves is made, read, and updated.
+//! Requests of Polaris's benchmark tools, in their order, and the checks of the responses: a tree
+//! of namespaces with tables and views in its leaves is created, read, and updated.
 
 use super::manage::token_of;
 use super::*;
 
-/// Namespaces in each that is not a leaf.
+/// Children of each inner namespace.
 const WIDTH: usize = 2;
 /// Levels.
 const DEPTH: usize = 3;
 const TABLES: usize = 2;
 const VIEWS: usize = 1;
 
-/// Each node's path from the root, level by level, as the tools number them.
+/// Returns each node's path from the root, level by level, as the tools number them.
 fn tree() -> Vec<Vec<String>> {
     let count = (WIDTH.pow(u32::try_from(DEPTH).unwrap()) - 1) / (WIDTH - 1);
     let path = |node: usize| {
@@ -28,7 +28,7 @@ fn is_leaf(path: &[String]) -> bool {
     path.len() == DEPTH
 }
 
-/// A server, the tools' token, and where the tools expect things.
+/// A server, the tools' token, and the paths that the tools use.
 struct Bench {
     server: Server,
     token: String,
@@ -168,7 +168,7 @@ fn no_two_tables_share_a_directory_whatever_they_are_called() {
     namespace(&["n"]);
     namespace(&["n", "x"]);
     let mut all = vec![make("n", "t"), make("n", "a b"), make("n", "a_b"), make("n", "x")];
-    // In the directory of the table `x`, if it was as it is called.
+    // Its default location would be in the directory of the table `x`.
     all.push(make("n%1Fx", "t"));
     assert_eq!(all[0], format!("{}/n/t", bench.base));
     bench.ask("DELETE", "catalog/v1/C_0/namespaces/n/tables/t", None, 204);
@@ -177,7 +177,7 @@ fn no_two_tables_share_a_directory_whatever_they_are_called() {
         "destination": {"namespace": ["n"], "name": "moved"}});
     bench.ask("POST", "catalog/v1/C_0/tables/rename", Some(&rename), 204);
     all.push(make("n", "t"));
-    // What was dropped for good has left its directory to the one that came after it.
+    // A purged table's directory is used by its successor.
     all.remove(0);
     for (index, one) in all.iter().enumerate() {
         for other in &all[index + 1..] {

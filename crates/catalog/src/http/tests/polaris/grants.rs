@@ -1,12 +1,12 @@
-//! Privileges of catalog roles: granted, listed, honoured, and taken back.
+//! Privileges of catalog roles: granted, listed, enforced, and revoked.
 
 use super::manage::token_of;
 use super::*;
 
 const ROLE: &str = "catalogs/main/catalog-roles/reader";
 
-/// A principal `alice` who has the principal role `etl`, which has the catalog role `reader` of the
-/// warehouse `main`. Her token.
+/// Creates a principal `alice` with the principal role `etl`, which has the catalog role `reader`
+/// of the warehouse `main`. Returns its token.
 fn alice(server: &Server) -> String {
     let made =
         expect(server, ("POST", "principals"), Some(&json!({"principal": {"name": "alice"}})), 201);
@@ -68,7 +68,7 @@ fn a_privilege_is_a_right_until_it_is_revoked() {
         let status = ask(method, path);
         assert!(matches!(status, 200 | 204), "{grant} {method} {path} {status}");
         if method == "DELETE" {
-            // What was granted on it went along.
+            // Grants on it were removed with it.
             manage(&server, "POST", &grants, Some(&body));
         } else {
             expect(&server, ("POST", &grants), Some(&body), 201);
@@ -83,7 +83,7 @@ const WRITE: &str = "TABLE_WRITE_DATA";
 const READ: &str = "TABLE_READ_DATA";
 const CONTENT: &str = "CATALOG_MANAGE_CONTENT";
 
-/// What is revoked, how that is answered, and what is listed after it.
+/// A revocation, its status, and the remaining list.
 type Step = (Value, u16, &'static [&'static str]);
 
 #[test]
@@ -140,7 +140,7 @@ fn what_is_revoked_is_gone_or_it_is_refused() {
             let names = listed["grants"].as_array().unwrap().iter();
             let names: Vec<_> = names.map(|it| it["privilege"].as_str().unwrap()).collect();
             assert_eq!(names, left, "{requested} {body}");
-            // What is not listed any more is not there any more.
+            // A privilege that is no longer listed is no longer granted.
             let table = "/v1/main/namespaces/n/tables/t";
             let status = server.ask_as(Some(&alice), "GET", table, None).status;
             assert_eq!(status, if left.is_empty() { 403 } else { 200 }, "{requested} {body}");
@@ -202,7 +202,7 @@ fn nobody_grants_by_a_catalog_role_what_he_has_not() {
         server.ask_as(Some(&alice), method, &grants, Some(&body(privilege)))
     };
     assert_refused(&try_it("PUT", "TABLE_READ_DATA"), 403, "ForbiddenException");
-    // By Cove's own call: a catalog role is a principal there.
+    // Cove's own calls treat a catalog role as a principal.
     let id = server.catalog.default_warehouse().unwrap().id().to_string();
     let own = json!({"principal": format!("catalog-role:{id}:reader"), "namespace": ["n"],
         "rights": ["read", "grant"]});
@@ -211,7 +211,7 @@ fn nobody_grants_by_a_catalog_role_what_he_has_not() {
     assert_eq!(try_it("PUT", "TABLE_READ_DATA").status, 201);
     assert_refused(&try_it("PUT", "TABLE_WRITE_DATA"), 403, "ForbiddenException");
     assert_eq!(try_it("POST", "TABLE_READ_DATA").status, 201);
-    // She sees no list: that needs the right to the whole catalog.
+    // It may not list grants: that requires the right to the whole catalog.
     assert_refused(&server.ask_as(Some(&alice), "GET", &grants, None), 403, "ForbiddenException");
     for principal in ["catalog-role:wh_0:reader", "catalog-role:reader", "catalog-role:"] {
         let wrong = json!({"principal": principal, "rights": ["read"]});

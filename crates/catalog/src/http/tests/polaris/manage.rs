@@ -1,4 +1,4 @@
-//! Catalogs, principals and roles: made, listed, shown, changed and removed.
+//! Catalogs, principals and roles: created, listed, shown, changed and removed.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn a_catalog_is_a_warehouse() {
     assert_eq!(expect(&server, ("GET", "catalogs/lake"), None, 200), made);
     let again = manage(&server, "POST", "catalogs", Some(&new_catalog(&server, "lake")));
     assert_refused(&again, 409, "AlreadyExistsException");
-    // The configured one is one as well.
+    // The configured warehouse is listed as well.
     let all = expect(&server, ("GET", "catalogs"), None, 200);
     let names: Vec<&Value> =
         all["catalogs"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
@@ -38,7 +38,7 @@ fn a_catalog_is_a_warehouse() {
     let changed = expect(&server, ("PUT", "catalogs/lake"), Some(&moved), 200);
     assert_eq!(changed["storageConfigInfo"]["allowedLocations"][1], json!(other));
     assert_eq!((&changed["properties"]["k"], &changed["entityVersion"]), (&json!("v"), &json!(3)));
-    // Cove's own call moves the version, too.
+    // Cove's own calls increment the version, too.
     let native = json!({"status": "protected"});
     server.ask("PATCH", "/management/v1/warehouses/lake", Some(&native));
     assert_eq!(expect(&server, ("GET", "catalogs/lake"), None, 200)["entityVersion"], 4);
@@ -49,7 +49,7 @@ fn a_catalog_is_a_warehouse() {
     expect(&server, ("DELETE", "catalogs/lake"), None, 204);
     let gone = manage(&server, "GET", "catalogs/lake", None);
     assert_refused(&gone, 404, "NoSuchWarehouseException");
-    // Nothing of it is there for the next one.
+    // A new catalog of that name inherits nothing.
     let made = expect(&server, ("POST", "catalogs"), Some(&new_catalog(&server, "lake")), 201);
     assert_eq!((&made["properties"]["k"], &made["entityVersion"]), (&Value::Null, &json!(1)));
     let body = json!({"currentEntityVersion": 1, "properties": {"k": "v"}});
@@ -116,7 +116,7 @@ fn a_principal_is_a_client_and_its_secret_is_told_once() {
     );
     let stale = manage(&server, "PUT", "principals/alice", Some(&change));
     assert_refused(&stale, 409, "CommitFailedException");
-    // The client itself gets another secret, and nothing of others.
+    // The client can rotate its own secret, and none of others.
     let secret = |made: &Value| made["credentials"]["clientSecret"].as_str().unwrap().to_owned();
     let token = token_of(&server, &id, &secret(&made)).unwrap();
     let own = |method: &str, path: &str| {
@@ -135,7 +135,7 @@ fn a_principal_is_a_client_and_its_secret_is_told_once() {
     assert!(token_of(&server, &id, &secret(&third)).is_some());
     expect(&server, ("DELETE", "principals/alice"), None, 204);
     assert_refused(&manage(&server, "GET", "principals/alice", None), 404, "NotFoundException");
-    // Clients of Cove's own may share names: then those name nobody.
+    // Cove's own clients may share names: ambiguous names match no client.
     for _ in 0..2 {
         let made = server.ask("POST", "/management/v1/clients", Some(&json!({"name": "twin"})));
         assert_eq!(made.status, 200);
@@ -143,7 +143,7 @@ fn a_principal_is_a_client_and_its_secret_is_told_once() {
     assert_refused(&manage(&server, "GET", "principals/twin", None), 409, "AlreadyExistsException");
 }
 
-/// An access token for a secret, as Polaris's clients ask for it; none when the secret is wrong.
+/// Requests an access token for a secret, as Polaris's clients do; `None` if the secret is wrong.
 pub(super) fn token_of(server: &Server, id: &str, secret: &str) -> Option<String> {
     let form = format!(
         "grant_type=client_credentials&client_id={id}&client_secret={secret}\
@@ -264,7 +264,7 @@ fn roles_of_both_kinds_are_made_changed_given_and_removed() {
     expect(&server, ("DELETE", &format!("{of_role}/reader")), None, 204);
     assert!(names("principals/a/principal-roles", "roles").is_empty());
     assert!(names(of_role, "roles").is_empty());
-    // What is removed is nobody's, and comes back to nobody.
+    // Removed assignments do not apply to a new role of that name.
     expect(&server, ("PUT", of_role), Some(&give), 201);
     expect(&server, ("DELETE", &format!("{roles}/reader")), None, 204);
     expect(&server, ("POST", roles), Some(&catalog_role), 201);

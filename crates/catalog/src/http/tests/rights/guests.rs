@@ -1,4 +1,4 @@
-//! Guests are asked for the same rights as all others, and reach less.
+//! Guests need the same rights as other principals, and have fewer operations.
 
 use super::super::guests::Guest;
 use super::*;
@@ -8,7 +8,7 @@ fn every_operation_asks_a_guest_for_its_right() {
     let server = Server::start();
     server.fill("n", "t");
     server.fill("other", "t");
-    // Who writes comes last: what he drops is not there any more.
+    // Write access comes last, because it drops the objects.
     for (writes, namespaces) in
         [(false, &["n"][..]), (false, &["other"]), (true, &["other"]), (false, &[]), (true, &[])]
     {
@@ -23,7 +23,7 @@ fn every_operation_asks_a_guest_for_its_right() {
                 assert!(matches!(response.status, 403..=405), "{about}");
                 continue;
             }
-            // What is about no namespace needs all of the warehouse.
+            // Operations without a namespace require access to the whole warehouse.
             let is_about_all = matches!(op, CatalogOperation::CreateNamespace);
             let is_there = match namespaces {
                 [] => true,
@@ -32,7 +32,7 @@ fn every_operation_asks_a_guest_for_its_right() {
             };
             let may = match need(op) {
                 Need::ToBeKnown => true,
-                // What is listed leads to what may be seen.
+                // Lists require only a visible object below.
                 Need::To(AccessRight::Read) if op == CatalogOperation::ListNamespaces => true,
                 Need::To(AccessRight::Read) => is_there,
                 Need::To(AccessRight::Write | AccessRight::Manage) => is_there && writes,

@@ -1,9 +1,9 @@
-//! Homes of namespaces, as clients meet them.
+//! Homes of namespaces, over HTTP.
 
 use super::*;
 
-/// Checks that who may write in a namespace alone makes a table of what was staged, where it was
-/// staged. Answers where that is.
+/// Checks that a principal that may write in a namespace only can create a staged table at its
+/// staged location. Returns that location.
 fn check_staged(server: &Server, namespace: &str, table: &str) -> String {
     let made = json!({"namespace": [namespace]});
     let made = server.ask("POST", "/v1/main/namespaces", Some(&made));
@@ -35,7 +35,7 @@ fn what_was_staged_is_made_whatever_it_is_called() {
         assert_eq!(again.rsplit_once('/').unwrap().0, home);
         assert!(homes.insert(home), "{name}");
     }
-    // Names that are alike in a path are not each other's.
+    // Names that look alike in a path have different homes.
     let token = token(&server, Some(AccessRight::Write), Some("a_b"));
     for (number, home) in homes.iter().enumerate() {
         let mut body = new_table(&format!("chosen-{number}"));

@@ -1,8 +1,8 @@
-//! Lists have what the principal that asks may read, and the namespaces that lead to it.
+//! Lists contain the objects that the caller may read, and the namespaces that lead to them.
 
 use super::*;
 
-/// Makes namespaces `a`, `a.b`, `a.c` and `d`, each with the tables `t` and `u` and the view `v`.
+/// Creates namespaces `a`, `a.b`, `a.c` and `d`, each with the tables `t` and `u` and the view `v`.
 fn filled() -> Server {
     let server = Server::start();
     for levels in [&["a"][..], &["a", "b"], &["a", "c"], &["d"]] {
@@ -19,7 +19,7 @@ fn filled() -> Server {
     server
 }
 
-/// Gives a right to a new client. Answers a token of it.
+/// Grants a right to a new client. Returns a token of it.
 fn token_for(server: &Server, right: &str, namespace: &[&str], name: Option<&str>) -> String {
     let client = json!({"name": "reader"});
     let client = server.ask("POST", "/management/v1/clients", Some(&client)).json();
@@ -39,7 +39,7 @@ fn token_for(server: &Server, right: &str, namespace: &[&str], name: Option<&str
     })
 }
 
-/// Names that a list has, read whole and by pages of one; `None` where it is refused.
+/// Returns the names in a list, read at once and in pages of one; `None` if it is rejected.
 fn listed(server: &Server, token: &str, path: &str) -> Option<Vec<String>> {
     let names = |answer: &Value| -> Vec<String> {
         let namespaces = answer["namespaces"].as_array().into_iter().flatten();
@@ -71,7 +71,7 @@ fn listed(server: &Server, token: &str, path: &str) -> Option<Vec<String>> {
     Some(paged)
 }
 
-/// Lists that principals ask for.
+/// Requested lists.
 const LISTS: [&str; 7] = [
     "namespaces",
     "namespaces?parent=a",
@@ -82,7 +82,7 @@ const LISTS: [&str; 7] = [
     "namespaces/d/tables",
 ];
 
-/// A right to something, and the names that each of the lists has for who has it.
+/// A right to an object, and the expected names in each list for its holder.
 struct ListingCase {
     right: &'static str,
     namespace: &'static [&'static str],
@@ -145,7 +145,7 @@ const CASES: [ListingCase; 6] = [
         name: Some("v"),
         expected: [Some(&["a"]), Some(&[]), None, Some(&[]), Some(&["v"]), None, None],
     },
-    // It allows to give rights, and not to see.
+    // The right to grant does not include the right to read.
     ListingCase { right: "grant", namespace: &["a"], name: None, expected: [None; 7] },
 ];
 
@@ -173,7 +173,7 @@ fn what_leads_to_a_right_exists_and_says_no_more() {
         ("HEAD", "namespaces/a%1Fb", 204),
         ("HEAD", "namespaces/a%1Fc", 403),
         ("HEAD", "namespaces/d", 403),
-        // Nobody learns by this which namespaces there are.
+        // The response does not reveal which namespaces exist.
         ("HEAD", "namespaces/nope", 403),
         ("GET", "namespaces/nope/tables", 403),
         ("GET", "namespaces/a", 403),
@@ -189,7 +189,7 @@ fn what_leads_to_a_right_exists_and_says_no_more() {
         let response = server.ask_as(Some(&token), method, &polaris, None);
         assert_eq!(response.status, expected, "{method} {polaris}");
     }
-    // What is gone leads nowhere, and comes back to nobody by its name.
+    // Removed objects lead nowhere, and new objects of their name inherit no rights.
     for (method, path) in [
         ("DELETE", "/v1/main/namespaces/a%1Fb/tables/t?purgeRequested=true"),
         ("DELETE", "/v1/main/namespaces/a%1Fb/tables/u?purgeRequested=true"),
