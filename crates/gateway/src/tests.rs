@@ -34,7 +34,7 @@ use crate::{GRANTS_MAX, GatewayConfig, GatewayParts, GatewayService};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Knows one database, and says what happened to it.
+/// Backend with one database that records calls.
 #[derive(Debug, Default)]
 struct Scripted {
     doors: Arc<AtomicUsize>,
@@ -43,7 +43,7 @@ struct Scripted {
     logins: Arc<Logins>,
 }
 
-/// Connections that are never logged in; none are kept unless that is wanted.
+/// Connections that never log in; kept only if a test needs them.
 #[derive(Debug, Default)]
 struct Logins {
     are_kept: AtomicBool,
@@ -105,7 +105,7 @@ impl DatabaseDoor for Door {
     }
 }
 
-/// A warehouse whose connections always have something to do.
+/// A warehouse whose connections are always busy.
 #[derive(Debug, Default)]
 struct BusyWarehouse {
     connections: Arc<AtomicUsize>,
@@ -143,7 +143,7 @@ impl StreamDoor for BusyWarehouse {
     }
 }
 
-/// Gives way once, and is ready again at once.
+/// Yields once.
 async fn give_way() {
     let mut is_polled = false;
     poll_fn(|cx| {
@@ -249,7 +249,7 @@ async fn connect(address: SocketAddr) -> TcpStream {
     TcpStream::connect(address).await.unwrap()
 }
 
-/// What comes of it, up to its end or 8 bytes.
+/// Returns the bytes received, up to the end or 8 bytes.
 async fn said(stream: &mut TcpStream) -> String {
     let mut bytes = [0; 8];
     let count = timeout(DEADLINE, stream.read(&mut bytes)).await.unwrap().unwrap_or(0);
@@ -329,7 +329,7 @@ async fn sockets_are_served_until_they_are_taken_back() {
     gate.rest();
     assert_eq!(ground.databases.rests.load(Ordering::SeqCst), 1);
 
-    // The proxy gets other rules, and keeps its listener; the database is taken back.
+    // The proxy gets new rules, and keeps its listener; the database is revoked.
     let other = r#"{"kind": "http", "rules": [{"hosts": ["b.example"], "effect": "deny"}]}"#;
     let more = r#"{"kind": "postgres", "tenant": "shop", "port": 5433}"#;
     let list = grants(&format!("[{other}, {more}]"));
@@ -346,7 +346,7 @@ async fn sockets_are_served_until_they_are_taken_back() {
     gate.add(ground.resolve(&list), sockets);
     assert!(asked(at[1], "http://b.example/").await.contains("x-cove-refused: rules[0]"));
     assert_eq!(said(&mut connect(new[0]).await).await, "admitted");
-    // What is there stays as it is.
+    // Existing grants are unchanged.
     assert!(gate.missing(&list).is_empty());
     gate.retain(&list);
     gate.add(ground.resolve(&list), Vec::new());
@@ -373,7 +373,7 @@ async fn what_was_used_is_not_forgotten_with_a_sandbox() {
     };
     let other = GrantHolder::new("exe_1", "team");
     let (first, second) = (holder(), holder());
-    // Whose it is, more of the grant, and what two requests are answered with.
+    // Holder, further fields of the grant, and the responses to two requests.
     for (holder, more, expected) in [
         (&first, "", ["rules[0]", "rules[0]"]),
         (&second, "", ["rules[0]", "requests: "]),
@@ -407,7 +407,7 @@ async fn refused_beyond_three(config: &str) {
         let mut held = Vec::new();
         for _ in 0..kept {
             let mut stream = connect(at[0]).await;
-            // One that was answered is one that is served.
+            // A connection that received a response is being served.
             stream.write_all(b"GET http://b/ HTTP/1.1\r\nHost: b\r\n\r\n").await.unwrap();
             assert_eq!(said(&mut stream).await, "HTTP/1.1");
             held.push(stream);
@@ -468,7 +468,7 @@ async fn who_does_not_log_in_waits_for_room_of_its_own() {
         assert_eq!(said(&mut client).await, "admitted");
         clients.push(client);
     }
-    // The next ones are in the kernel's queue; those of another grant are not.
+    // Further connections are in the kernel's queue; those of another grant are not.
     let mut next = connect(at[0]).await;
     assert_eq!(said(&mut connect(at[1]).await).await, "admitted");
     assert_eq!(logins.kept.lock().len(), LOGINS_MAX + 1);
@@ -486,7 +486,7 @@ async fn nothing_is_written_down_when_that_is_wanted() {
     drop(gate);
 }
 
-/// Connections of a sandbox that floods the server.
+/// Number of connections of a sandbox that floods the server.
 const FLOOD: usize = 32;
 
 #[tokio::test]
@@ -503,7 +503,7 @@ async fn another_tenant_waits_for_one_connection_of_a_sandbox_and_not_for_all() 
     }
     let BusyWarehouse { connections, steps } = &*warehouse;
     until("the connections", || connections.load(Ordering::SeqCst) == FLOOD).await;
-    // As a request of HTTP, which is in the same turns.
+    // Like an HTTP request, which uses the same scheduler.
     let other = ground.turns.run("other".into(), async {
         give_way().await;
         let before = steps.load(Ordering::SeqCst);
@@ -540,7 +540,7 @@ async fn an_offer_that_is_none_stops_the_start() {
     assert!(error.to_string().starts_with("gateway.offers[0].grants[0]"), "{error}");
 }
 
-/// Offers of two tenants, with a secret whose value is in no answer.
+/// Offers of two tenants, with a secret whose value is in no response.
 const OFFERS: &str = r#"
     [secrets]
     partner = "planted-value"
@@ -571,7 +571,7 @@ async fn a_token_sees_the_offers_of_its_tenant_and_no_secret() {
     let shown: Vec<String> = found.iter().map(|it| it["kind"].to_string()).collect();
     let kinds = ["\"postgres\"", "\"postgres\"", "\"catalog\"", "\"http\"", "\"http\""];
     assert_eq!(shown, kinds, "{of_a}");
-    // Each offer says what belongs together; what another one repeats is there once.
+    // Each offer is complete; repetitions are merged.
     assert_eq!(found[0]["access"], serde_json::json!(["read_only", "read_write"]));
     assert_eq!(found[0]["roles"], serde_json::json!(["app"]));
     assert_eq!(found[1]["access"], serde_json::json!(["read_only"]));
@@ -585,7 +585,7 @@ async fn a_token_sees_the_offers_of_its_tenant_and_no_secret() {
     for foreign in ["exams", "judge", "hidden", "10.7", "planted-value", "other-value"] {
         assert!(!of_a.to_string().contains(foreign), "{foreign}: {of_a}");
     }
-    // An operator without the scope is like others, and one with it sees what there is.
+    // An operator without the scope is like others; one with it sees all targets.
     let narrow = [TokenScope::Sessions].into_iter().collect();
     let of_narrow = list(&who("b", true, narrow)).unwrap();
     assert_eq!(of_narrow["offers"].as_array().unwrap().len(), 2, "{of_narrow}");
@@ -594,7 +594,7 @@ async fn a_token_sees_the_offers_of_its_tenant_and_no_secret() {
     assert_eq!(of_operator["offers"][0]["tenant"], "shop");
     assert_eq!(of_operator["offers"][1]["secrets"], serde_json::json!(["hidden", "partner"]));
     assert!(!of_operator.to_string().contains("-value"), "{of_operator}");
-    // Without a scope that makes sandboxes there is nothing to give.
+    // Without a scope for creating sandboxes no grant can be given.
     let idle = [TokenScope::Tenants, TokenScope::Agents].into_iter().collect();
     let idle = who("a", true, idle);
     assert_eq!(ground.service.offers(&idle).unwrap_err().status().as_u16(), 403);
@@ -638,7 +638,7 @@ async fn a_check_says_what_would_be_given_and_gives_nothing() {
     let expected = [
         ("invalid_request", "grants[0].port"),
         ("given", "postgres:shop"),
-        // The same words for a database that another tenant has and for one that nobody has.
+        // The same message for another tenant's database and for one that does not exist.
         ("forbidden", "grants[2]"),
         ("forbidden", "grants[3]"),
         ("invalid_request", "grants[4].kind"),
@@ -651,7 +651,7 @@ async fn a_check_says_what_would_be_given_and_gives_nothing() {
     let many = format!("[{}]", vec![SHOP; GRANTS_MAX + 1].join(","));
     let error = ground.service.check(&caller, &grants(&many)).unwrap_err();
     assert_eq!(error.detail().field.as_deref(), Some("grants"));
-    // Whatever is listed is given when it is asked for as it is listed.
+    // Every listed grant is given if it is requested as listed.
     for offered in ground.service.offers(&caller).unwrap().offers {
         let api::OfferedGrant::Postgres(offered) = offered else { continue };
         for access in offered.access {
@@ -681,7 +681,7 @@ async fn no_query_of_a_caller_begins_after_the_lease() {
     let text = ground.metrics.render().unwrap();
     assert!(text.contains("cove_gateway_fenced_total{way=\"query\"} 1\n"), "{text}");
 
-    // This database answers what no database does.
+    // This database sends an invalid response.
     lease.renewed(clock::boot_ms());
     let failed = asked().await;
     assert!(!failed.to_string().contains("lost its lease"), "{failed}");

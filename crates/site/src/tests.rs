@@ -1,4 +1,4 @@
-//! Every page is rendered, every link between pages leads somewhere, and nothing gets in by text.
+//! Every page is rendered, every link between pages resolves, and text cannot inject markup.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,15 @@ use crate::markdown::{RenderedPage, render};
 use crate::navigation;
 use crate::sources::{self, EmbeddedFile, EmbeddedKind, LinkTarget, relative, resolve};
 
-/// Largest page as it is sent, without the long results of benchmarks and the changelog.
+/// Largest compressed page, apart from benchmark results and the changelog.
 const PAGE_BYTES_MAX: usize = 24 << 10;
-/// All that a first page needs beside it, as it is sent.
+/// Most compressed bytes of assets for a first page.
 const ASSET_BYTES_MAX: usize = 8 << 10;
-/// The index of the search as it is sent.
+/// Largest compressed search index.
 const INDEX_BYTES_MAX: usize = 400 << 10;
 
-/// Files of the repository that pages name and the site does not have: directories, tests, what is
-/// too long to be read on a page, and what agents of examples are told.
+/// Files that pages link to and the site omits: directories, tests, files that are too long for a
+/// page, and instructions of example agents.
 const NOT_SHOWN: &[&str] = &[
     "compat/",
     "crates/",
@@ -80,7 +80,7 @@ fn every_link_and_anchor_leads_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// The same of the files, as a browser reads them from a directory.
+/// The same for the static files, as a browser reads them from a directory.
 #[test]
 fn every_address_in_the_files_is_one_of_them() {
     let files: BTreeMap<&str, String> = static_files()

@@ -1,4 +1,4 @@
-//! The store on SQLite and on PostgreSQL: every claim holds on both.
+//! The store on SQLite and on PostgreSQL: every test runs on both.
 
 use bytes::Bytes;
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
@@ -22,7 +22,7 @@ pub(crate) async fn open(url: StoreUrl) -> CatalogStore {
     CatalogStore::open(store).await.unwrap()
 }
 
-/// Checks a claim on a store of each engine, and on one that does not compare texts by their bytes.
+/// Runs a test on a store of each engine, and on one with a collation other than byte order.
 async fn check(claim: impl AsyncFn(&CatalogStore)) {
     let scratch = Scratch::new();
     let server = Postgres::shared();
@@ -167,7 +167,7 @@ async fn properties_of_a_namespace_change_together() {
         let now = store.namespaces().namespace(WAREHOUSE, &ident).await.unwrap();
         assert_eq!(now, Some(of(&[("w", "4"), ("y", "3")])));
         assert_eq!(store.namespaces().namespace("wh_2", &ident).await.unwrap(), None);
-        // Its location is changed by who has seen the one that it has.
+        // A change of its location requires the known one.
         for (known, expected) in [
             (Some(Some("file:///w/a")), Some(ErrorReason::CommitFailed)),
             (Some(None), None),
@@ -233,7 +233,7 @@ async fn a_pointer_moves_only_from_where_it_is_thought_to_be() {
         let swaps = vec![next(&one, &at_one, r#"{"n":2}"#)];
         let done = store.relations().swap(&context(), WAREHOUSE, swaps, Vec::new()).await.unwrap();
         assert_eq!((done.swapped[0].version, &*done.swapped[0].id), (2, &*at_one.id));
-        // Of two together one is stale: neither moves, and nothing new is made.
+        // Of two swaps one is stale: neither pointer moves, and nothing is created.
         let swaps = vec![next(&two, &at_two, "{}"), next(&one, &at_one, "{}")];
         let made = vec![new(&table(&["a"], "three"))];
         let lost = store.relations().swap(&context(), WAREHOUSE, swaps, made).await;
@@ -408,7 +408,7 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
         };
         check(&[true; 4], "").await;
         check(&[false; 4], &made.id).await;
-        // It can come back, and does, as itself or as another.
+        // It can be restored, and is, as itself or as another relation.
         let (as_table, keep) = (RelationKind::Table, DropMode { until_ms: NOW, purge: false });
         let set_aside = async || {
             let what = (as_table, &ident);
@@ -461,7 +461,7 @@ async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
         let done = IdempotentOutcome { hash: vec![7; 32], refused: None };
         assert_eq!(store.change_log().remembered("someone", key).await.unwrap(), Some(done));
         assert_eq!(store.change_log().remembered("other", key).await.unwrap(), None);
-        // The same key again changes nothing, whatever it is for.
+        // The same key again changes nothing, for any request.
         let second = namespace(&["b"]);
         let again = store.namespaces().insert_namespace(&keyed, WAREHOUSE, &second, &none).await;
         assert_eq!(refusal(again).0, ErrorReason::CommitFailed);
@@ -509,7 +509,7 @@ async fn a_warehouse_is_the_same_one_at_another_root() {
     .await;
 }
 
-/// A job that was written down at `NOW`, and what is written of one in this state.
+/// Returns a job stored at `NOW`, and the stored form of one in this state.
 fn job(number: u64, state: &str) -> (JobRow, JobText) {
     let report = format!("{{\"state\":\"{state}\",\"items\":[1]}}").into_bytes();
     let figures = format!("{{\"state\":\"{state}\"}}").into_bytes();
@@ -530,7 +530,7 @@ async fn a_job_that_is_over_stays_so_whatever_was_under_way() {
         assert!(!store.jobs().beat_job("mj_1", running.clone(), NOW + 1).await.unwrap());
         assert_eq!((seen().await.report, seen().await.beat_ms), (running.report.clone(), NOW + 1));
         store.jobs().beat_job("mj_1", done.clone(), NOW + 2).await.unwrap();
-        // A beat that had begun before, and is run again after a conflict.
+        // An update that began earlier, and is repeated after a conflict.
         store.jobs().beat_job("mj_1", running, NOW + 1).await.unwrap();
         assert_eq!((seen().await.report, seen().await.beat_ms), (done.report, NOW + 2));
     })
@@ -552,7 +552,7 @@ async fn jobs_that_are_over_make_room_at_once_and_are_listed_in_figures() {
         let under_way = keep(0..2, "running").await;
         assert_eq!(under_way.len(), 2);
         let listed = keep(2..most * 2, "done").await;
-        // Those that are under way, and beat, stay.
+        // Running jobs with recent updates are kept.
         assert_eq!(listed.len(), usize::try_from(most).unwrap() + 2);
         let (last, done) = job(most * 2 - 1, "done");
         assert_eq!((&*listed[0].id, &listed[0].report), (&*last.id, &done.figures));

@@ -1,4 +1,4 @@
-//! What is below a warehouse and what is not, by name and by symbolic link.
+//! Locations inside and outside of a warehouse, by name and by symbolic link.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -95,7 +95,7 @@ fn a_default_location_is_below_its_base_whatever_a_table_is_called() {
     ] {
         let levels: Vec<Box<str>> = levels.iter().map(|it| Box::from(*it)).collect();
         let home = warehouse.directory_in("s3://bucket/lake/", &levels);
-        // Hashes are left out: a `b` is in their place.
+        // Hashes are replaced by a `b`.
         let mut parts = home.split('~');
         let mut unhashed = parts.next().unwrap().to_owned();
         for part in parts {
@@ -144,7 +144,7 @@ fn no_two_namespaces_have_one_directory() {
         let levels: Vec<Box<str>> = levels.into_iter().map(Box::from).collect();
         let home = warehouse.directory_in("file:///w", &levels);
         warehouse.check_location(&home).unwrap();
-        // Nor by taking another's directory for a name.
+        // Nor by a name that equals another namespace's directory.
         let taken: Box<str> = home.rsplit('/').next().unwrap().into();
         if taken.contains('~') {
             let again = warehouse.directory_in("file:///w", &[taken]);
@@ -215,7 +215,7 @@ async fn no_symbolic_link_leads_out() {
             assert!(files.delete_tree(&location).await.is_err(), "remove {place}");
         }
     }
-    // A link is removed, not what it leads to.
+    // A link is removed, not its target.
     files.delete(&format!("{root}/file")).await.unwrap();
     files.delete_tree(&format!("{root}/t")).await.unwrap();
     assert!(!inside.join("t").exists());
@@ -281,7 +281,7 @@ async fn a_bucket_is_a_warehouse_too() {
     assert_eq!(files.local_path(&location).unwrap(), None);
     let other = location.replacen("s3://", "s3a://", 1);
     assert_eq!(files.read(&other).await.unwrap(), "{}");
-    // Once more after a connection that broke is as good; another's file is never in its place.
+    // A repetition after a broken connection succeeds; another writer's file is never replaced.
     files.write_new(&location, Bytes::from_static(b"{}"), FlushMode::No).await.unwrap();
     let refused = files.write_new(&location, Bytes::from_static(b"[]"), FlushMode::No).await;
     assert_eq!(refused.unwrap_err().kind, ErrorReason::AlreadyExists);

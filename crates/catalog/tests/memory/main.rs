@@ -1,5 +1,5 @@
-//! How much memory the cache of documents takes: measured of the whole process, and so apart from
-//! other tests.
+//! Memory use of the document cache: measured for the whole process, and so separate from other
+//! tests.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use iceberg::json::RawJson;
 use iceberg::update;
 
-/// Entries: enough that what else the process does is little beside them.
+/// Number of entries: enough to make other memory of the process negligible.
 const ENTRIES: usize = 4_000;
 /// Entries before the first measurement.
 const WARM: usize = 100;
 /// Time of a request, in milliseconds since 1970.
 const NOW_MS: i64 = 1_800_000_000_000;
 
-/// How an entry comes to the cache.
+/// Origin of a cached entry.
 #[derive(Clone, Copy, Debug)]
 enum EntrySource {
-    /// Its table was made by a request.
+    /// Its table was created by a request.
     Create,
-    /// A commit has added a snapshot to it, by a request with much else in it.
+    /// A commit has added a snapshot to it, by a request with much other content.
     Commit,
     /// It was read from the store.
     Store,
 }
 
-/// A table of twenty columns, in a request that is longer than what the table keeps of it.
+/// A table of twenty columns, in a request that is longer than the stored part.
 fn request() -> RawJson {
     let field =
         |n: i32| format!(r#"{{"id":{n},"name":"column_{n}","required":false,"type":"string"}}"#);
@@ -53,7 +53,7 @@ fn drafted(number: usize) -> TableDoc {
     request.document(uuid, &location, NOW_MS).expect("a document")
 }
 
-/// A document with one snapshot more.
+/// Returns a document with one more snapshot.
 fn committed(base: &TableDoc, before: &str) -> TableDoc {
     let id = base.snapshots.len() + 1;
     let body = format!(
@@ -82,7 +82,7 @@ fn entry(source: EntrySource, number: usize) -> CachedVersion {
         location: location.clone(),
     };
     if let EntrySource::Commit = source {
-        // Twice, so that there is a snapshot which no branch has any more.
+        // Twice, so that there is a snapshot without a branch.
         doc = committed(&committed(&doc, &location), &location);
     }
     let (doc, text) = match source {
@@ -104,7 +104,7 @@ fn key(number: usize) -> CacheKey {
     CacheKey { warehouse: "wh_1".into(), ident }
 }
 
-/// Bytes of memory that this process has resident.
+/// Returns the resident memory of this process, in bytes.
 fn memory() -> usize {
     let status = std::fs::read_to_string("/proc/self/statm").expect("statm");
     let pages: usize = status.split(' ').nth(1).expect("resident").parse().expect("pages");
@@ -117,7 +117,7 @@ fn fill(cache: &EntryCache, source: EntrySource, numbers: Range<usize>) {
     }
 }
 
-/// Asks for compressed answers of entries, in every way.
+/// Requests compressed responses of entries, in every form.
 async fn compress(cache: &EntryCache, numbers: Range<usize>) {
     for number in numbers {
         let key = key(number);
@@ -134,10 +134,10 @@ fn check(what: &str, counted: usize, held: usize) {
     assert!(is_near, "{what}: {counted} bytes are counted, {held} are held");
 }
 
-/// One test: others would be measured with it.
+/// One test, because concurrent ones would distort the measurement.
 #[tokio::test]
 async fn the_cache_counts_what_it_holds() {
-    // What one gives back, the next one would take.
+    // Memory released by one cache would be reused by the next.
     let mut caches = Vec::new();
     for source in [EntrySource::Create, EntrySource::Commit, EntrySource::Store] {
         let cache = EntryCache::new(1 << 30);

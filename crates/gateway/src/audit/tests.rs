@@ -1,4 +1,4 @@
-//! The audit on SQLite and on PostgreSQL.
+//! The audit log on SQLite and on PostgreSQL.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const LIMITS: GatewayAuditLimits = GatewayAuditLimits {
     waiting_max: 100,
     waiting_max_per_tenant: 80,
     waiting_max_per_grant: 60,
-    // One more in months.
+    // The next record is allowed only after months.
     per_s_per_grant: 1e-7,
 };
 
@@ -26,7 +26,7 @@ async fn open(url: StoreUrl) -> (SqlStore, GatewayAudit) {
     (store, GatewayAudit::new(kept, LIMITS, AuditStatements::Normalised))
 }
 
-/// Whose records there are, how many, and how many are said to be missing.
+/// Returns the owners of records, their numbers, and the numbers reported as missing.
 async fn counts(audit: &GatewayAudit) -> BTreeMap<(String, String), (usize, u64)> {
     let mut counts = BTreeMap::<_, (usize, u64)>::new();
     for record in audit.records(all()).await.unwrap().records {
@@ -170,7 +170,7 @@ async fn who_does_much_takes_no_room_of_others() {
         calm.saw(&statement("SELECT ?"));
     }
     assert_eq!(audit.lost(), 160);
-    // Another tenant has room, also where it is said to be used up.
+    // Another tenant has reserved space, even if the buffer is full.
     for tenant in ["b", "c"] {
         let other = pen("exe_3", tenant);
         for _ in 0..30 {
@@ -178,7 +178,7 @@ async fn who_does_much_takes_no_room_of_others() {
         }
     }
     assert_eq!(audit.lost(), 160);
-    // What could not be written waits again.
+    // Records that could not be written are buffered again.
     let taken = audit.0.take();
     calm.saw(&statement("SELECT ?"));
     audit.0.put_back(taken);
@@ -199,7 +199,7 @@ async fn who_does_much_takes_no_room_of_others() {
         (of("c", "exe_3"), (30, 0)),
     ];
     assert_eq!(counts(&audit).await, expected.into());
-    // There is room again, but not for who was too fast.
+    // There is space again, but not for a grant that exceeded its rate.
     busy.saw(&statement("SELECT ?"));
     calm.saw(&statement("SELECT ?"));
     let found = counts(&audit).await;
@@ -221,7 +221,7 @@ async fn who_has_much_at_rest_removes_nothing_of_others() {
     for url in [StoreUrl::Sqlite(scratch.path().join("db")), StoreUrl::Postgres(server.database())]
     {
         let (store, audit) = open(url).await;
-        // The first one is the oldest, and stays.
+        // The first one is the oldest, and is kept.
         for (holder_id, tenant, count) in
             [("ses_9", "c", 3), ("ses_1", "a", 50), ("ses_2", "a", 5), ("ses_3", "b", 40)]
         {
@@ -235,7 +235,7 @@ async fn who_has_much_at_rest_removes_nothing_of_others() {
             audit.0.store.shorten(0, Bounds { all, tenant, holder }).await.unwrap();
             counts(&audit).await
         };
-        // Each has one that says how many are missing.
+        // Each has a record with the number of removed ones.
         let mut expected: BTreeMap<_, _> = [
             (of("a", "ses_1"), (29, 21)),
             (of("a", "ses_2"), (5, 0)),
@@ -248,7 +248,7 @@ async fn who_has_much_at_rest_removes_nothing_of_others() {
         expected.insert(of("a", "ses_1"), (23, 21));
         expected.insert(of("a", ""), (0, 6));
         assert_eq!(shorten(1000, 30, 30).await, expected);
-        // In all: `a` and `b` have most.
+        // Over all tenants: `a` and `b` have the most.
         let found = shorten(43, 1000, 1000).await;
         let sum = |tenant: &str| {
             let of_it = found.iter().filter(|((of, _), _)| of == tenant).map(|(_, it)| *it);

@@ -1,4 +1,4 @@
-//! The proxy over real sockets, with servers that say what they were sent.
+//! The proxy over real sockets, with servers that record requests.
 
 mod amounts;
 mod fence;
@@ -22,10 +22,10 @@ use super::dial::NameResolver;
 use super::*;
 use crate::config::{AuditStatements, NamedSecrets};
 
-/// No test waits this long unless it fails.
+/// Reached only by failing tests.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Answers in turn, the last one for ever.
+/// Resolver with scripted results; the last one is repeated.
 #[derive(Debug)]
 struct Script(Mutex<(Vec<Vec<&'static str>>, usize)>);
 
@@ -64,7 +64,7 @@ impl AuditSink for Recorder {
     }
 }
 
-/// A proxy at a port of loopback.
+/// A proxy on a loopback port.
 struct Served {
     address: SocketAddr,
     recorder: Arc<Recorder>,
@@ -137,7 +137,7 @@ impl Served {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(bytes.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // A reset is an end as well.
+        // A reset counts as an end as well.
         timeout(DEADLINE, stream.read_to_end(&mut answer)).await.expect("an end").ok();
         String::from_utf8_lossy(&answer).into_owned()
     }
@@ -146,7 +146,7 @@ impl Served {
         self.send(&format!("GET {url} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await
     }
 
-    /// The next record, once it is there.
+    /// Waits for the next record.
     async fn record(&self) -> Record {
         let waiting = async {
             loop {
@@ -164,7 +164,7 @@ impl Served {
     }
 }
 
-/// A server that answers each connection with these bytes and says what it was sent.
+/// A server that sends these bytes on each connection and returns the received ones.
 struct Origin {
     port: u16,
     got: tokio::sync::mpsc::UnboundedReceiver<String>,
@@ -191,7 +191,7 @@ async fn converse(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &str)
             return String::from_utf8_lossy(&asked).into_owned();
         }
     }
-    // What belongs to the body comes right behind.
+    // The body follows directly.
     tokio::time::timeout(Duration::from_millis(100), async {
         while stream.read_buf(&mut asked).await.is_ok_and(|count| count > 0) {}
     })
@@ -259,7 +259,7 @@ async fn a_secret_goes_out_and_does_not_come_back() {
 async fn an_answer_that_repeats_a_secret_breaks_off() {
     let all = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
          9\r\nyou sent \r\n9\r\nplanted-c\r\n6\r\nanary!\r\n0\r\n\r\n";
-    // The rest of it would come with another answer.
+    // The rest of it would follow in another response.
     let half = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
          11\r\nyou sent planted-\r\n0\r\n\r\n";
     for answer in [all, half] {
@@ -393,7 +393,7 @@ async fn what_no_rule_allows_does_not_leave() {
         (format!("GET https://b.example:{port}/"), 400, "scheme"),
         (format!("GET http://b.example@c.example:{port}/"), 400, "host"),
         (format!("GET http://1.2.3.4.5:{port}/"), 400, "host"),
-        // For a resolver it is whom the first rule denies.
+        // A resolver would treat it as the host that the first rule denies.
         (format!("GET http://a.example..:{port}/admin/"), 400, "host"),
         ("GET http://b.example:0/".to_owned(), 400, "port"),
         ("GET /".to_owned(), 400, "this is a proxy"),
@@ -462,7 +462,7 @@ async fn no_request_is_hidden_in_another_one() {
         timeout(DEADLINE, stream.read(&mut answer)).await.unwrap().unwrap();
         let answer = String::from_utf8_lossy(&answer).into_owned();
         match answer.starts_with("HTTP/1.1 200") {
-            // One request went out, with one length, and nothing of what came behind it.
+            // One request was sent, with one length, and nothing of the bytes after it.
             true => {
                 drop(stream);
                 let asked = origin.next().await;
@@ -514,7 +514,7 @@ async fn a_name_that_changes_its_address_gains_nothing() {
     }
     assert_eq!(proxy.script.0.lock().1, 0);
     assert!(origin.has_none());
-    // A name is looked up once, and what was checked is what is connected to.
+    // A name is resolved once, and the connection goes to the checked address.
     let names = vec![vec!["127.0.0.1"], vec!["127.0.0.2"]];
     let proxy = Setup { names, ..setup(&rule(port, "")) }.serve().await;
     let answer = proxy.get(&format!("http://a.example:{port}/")).await;
@@ -609,7 +609,7 @@ async fn an_answer_with_two_lengths_is_none() {
     }
 }
 
-/// Opens a tunnel and gives its socket, once it is there.
+/// Opens a tunnel and returns its socket, once it is established.
 async fn tunnel(proxy: &Served, host: &str, port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(proxy.address).await.unwrap();
     let request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -664,7 +664,7 @@ async fn tls_in_a_tunnel_is_for_its_host() {
         ("", "tls: the first message is malformed"),
     ] {
         let mut stream = tunnel(&proxy, "a.example", port).await;
-        // In pieces, as somebody would who hopes to get past.
+        // In small parts, as an attacker might send it.
         for piece in hello::tests::hello(name).chunks(20) {
             stream.write_all(piece).await.unwrap();
             tokio::task::yield_now().await;
@@ -681,7 +681,7 @@ async fn tls_in_a_tunnel_is_for_its_host() {
     assert!(origin.next().await.contains("a.EXAMPLE"));
 }
 
-/// A server that speaks TLS as `localhost`, and whom to trust for that.
+/// A TLS server for `localhost`, and the roots that trust it.
 async fn tls_origin(scratch: &Scratch, answer: &'static str) -> (Origin, TlsRoots) {
     let certificate = Certificate::new(scratch);
     let chain = CertificateDer::pem_file_iter(&certificate.certificate).unwrap();
@@ -714,7 +714,7 @@ async fn tls_is_spoken_outside_for_those_who_cannot_add_a_key() {
     let (mut origin, roots) = tls_origin(&scratch, HELLO).await;
     let port = origin.port;
     let rules = rule(port, "tls = true\n[rules.headers.authorization]\nsecret = 'key'");
-    // Whom nobody trusts gets no key, nor does who is somebody else.
+    // No secret is sent to a server with an untrusted certificate, or with one for another name.
     let stranger = setup(&rules).serve().await;
     let proxy = Setup { roots, ..setup(&rules) }.serve().await;
     for (proxy, host) in [(&stranger, "localhost"), (&proxy, "a.example")] {
@@ -735,7 +735,7 @@ async fn a_real_client_speaks_tls_through_a_tunnel() {
     let port = origin.port;
     let proxy = setup(&rule(port, "")).serve().await;
     let connector = node::client::connector(&roots).unwrap();
-    // An address has no name in TLS.
+    // TLS has no server name for an address.
     for host in ["localhost", "127.0.0.1"] {
         let stream = tunnel(&proxy, host, port).await;
         let name = ServerName::try_from(host).unwrap();

@@ -57,7 +57,7 @@ fn a_failure_says_whose_fault_it_is() {
     }
 }
 
-/// A seed of a fuzz target: what a real server has sent.
+/// Seed of a fuzz target: recorded output of a real server.
 fn seed(target: &str, name: &str) -> Vec<u8> {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
     std::fs::read(format!("{corpus}/{target}/{name}")).unwrap()

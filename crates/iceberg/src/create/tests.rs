@@ -1,4 +1,4 @@
-//! New tables are those that the reference (Iceberg 1.11) makes of the same requests.
+//! New tables equal those that the reference (Iceberg 1.11) creates from the same requests.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn tables_begin_as_those_of_the_reference() {
         }
         assert_eq!(table["table-uuid"], json!(UUID.to_string()));
         assert_eq!(table["last-updated-ms"], json!(NOW_MS));
-        // It is a document, and one that commits can go on from.
+        // The document is valid, and commits can continue from it.
         let (read, _) = doc.clone().settle().expect("settled");
         let read = TableDoc::parse(read.to_bytes()).expect("a document");
         check_registered(&read).expect("a table");

@@ -1,12 +1,11 @@
-//! Documents as others write them come back as they were, and what contradicts itself does not get
-//! in.
+//! Foreign documents are written back unchanged, and contradictory ones are rejected.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 
-/// A document of version 2 with everything in it, and with what nobody knows.
+/// A document of version 2 with all known and some unknown members.
 pub(crate) const V2: &str = concat!(
     r#"{"format-version":2,"table-uuid":"9c12d441-03fe-4693-9a96-a0705ddf69c1","#,
     r#""location":"file:\/\/\/wh\/ns\/t\u00e9","x-first":[1.50,{"y":null}],"#,
@@ -37,7 +36,7 @@ pub(crate) const V2: &str = concat!(
     r#""partition-statistics":[],"x-last":"\ud83d\ude00"}"#
 );
 
-/// An old one of version 1, with the singular members only.
+/// An old one of version 1, with only the singular members.
 pub(crate) const V1: &str = concat!(
     r#"{"format-version":1,"table-uuid":"d20125c8-7284-442c-9aea-15fee620737c","#,
     r#""location":"s3://bucket/test","last-updated-ms":1602638573874,"last-column-id":3,"#,
@@ -50,7 +49,7 @@ pub(crate) const V1: &str = concat!(
     r#""timestamp-ms":1515100955770,"manifests":["a.avro"]}]}"#
 );
 
-/// The shortest of version 3.
+/// The shortest one of version 3.
 pub(crate) const V3: &str = concat!(
     r#"{"format-version":3,"table-uuid":"9c12d441-03fe-4693-9a96-a0705ddf69c2","#,
     r#""location":"file:/t","last-sequence-number":0,"last-updated-ms":1602638573590,"#,
@@ -66,7 +65,7 @@ pub(crate) fn parse(text: &str) -> TableDoc {
     TableDoc::parse(Bytes::copy_from_slice(text.as_bytes())).expect(text)
 }
 
-/// It comes back byte for byte, however it is written.
+/// Checks that a document is written back byte for byte.
 #[track_caller]
 fn check_round_trip(text: &str) -> TableDoc {
     let doc = parse(text);
@@ -87,7 +86,7 @@ fn documents_come_back_byte_for_byte() {
     check_round_trip(V2);
     check_round_trip(V1);
     check_round_trip(V3);
-    // The members in another order, and the ones that may be missing missing.
+    // With members in another order, and without optional ones.
     let mut shuffled: Vec<(String, Value)> =
         serde_json::from_str::<serde_json::Map<_, _>>(V2).expect("JSON").into_iter().collect();
     shuffled.reverse();
@@ -156,7 +155,8 @@ fn only_named_snapshots_are_written_for_refs() {
     assert_eq!(serde_json::from_slice::<Value>(&out).expect("JSON"), value);
 }
 
-/// With `pointer` set to `value` (or removed) the document is refused, and told why.
+/// Checks that the document is rejected with `pointer` set to `value` (or removed), with this
+/// message.
 #[track_caller]
 fn refused(text: &str, pointer: &str, value: Option<Value>, message: &str) {
     let mut whole: Value = serde_json::from_str(text).expect("JSON");
@@ -315,7 +315,7 @@ fn many_properties_are_merged_in_order() {
     assert_eq!(properties, TableProperties::from_iter([("d", "4"), ("b", "x"), ("a", "1")]));
 }
 
-/// A document of somebody, with one byte or one value changed.
+/// A foreign document, with one byte or one value changed.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let base = prop::sample::select(vec![V1, V2, V3]);
     let byte = prop::sample::select(b"{}[]\",:0-9e.ntf \\\xff".to_vec());
@@ -328,7 +328,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
                 0 => text[at] = byte,
                 1 => text.insert(at, byte),
                 2 => drop(text.remove(at)),
-                // A value that is no other's business: a digit for a digit.
+                // An independent change: a digit for a digit.
                 _ => {
                     let digit = text[at].is_ascii_digit();
                     text[at] = if digit { b'7' } else { text[at] };
@@ -348,7 +348,7 @@ proptest! {
             let written = doc.to_bytes();
             let read = |text: &[u8]| serde_json::from_slice::<Value>(text).expect("JSON");
             let mut expected = read(&text);
-            // A main branch that other references leave out is there all the same, and is written.
+            // A missing main branch is added, and written.
             if let Some(id) = doc.current_snapshot_id
                 && expected["refs"].as_object().is_some_and(|refs| !refs.contains_key(MAIN))
             {

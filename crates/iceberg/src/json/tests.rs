@@ -1,4 +1,4 @@
-//! What is JSON and what is not, beside `serde_json`.
+//! Valid and invalid JSON, compared with `serde_json`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ fn fragment(text: &str) -> RawJson {
     RawJson::parse(Bytes::copy_from_slice(text.as_bytes())).expect(text)
 }
 
-/// The value, taken apart and put together again by our own means.
+/// The value, taken apart and rebuilt by this crate.
 fn rebuilt(fragment: &RawJson) -> Value {
     match fragment.kind() {
         JsonKind::Object => {
@@ -28,7 +28,7 @@ fn rebuilt(fragment: &RawJson) -> Value {
     }
 }
 
-/// Both readers agree whether it is JSON, and what it says.
+/// Checks that both readers agree on validity and content.
 fn check(text: &[u8]) {
     let ours = RawJson::parse(Bytes::copy_from_slice(text));
     let readable = String::from_utf8_lossy(text);
@@ -40,13 +40,13 @@ fn check(text: &[u8]) {
             assert_eq!(compact.compact(), compact);
         }
         (Err(_), Err(_)) => {}
-        // Whether a number can be represented is for who reads it.
+        // The reader of a number decides whether it can be represented.
         (Err(error), Ok(_)) if error.to_string().contains("number out of range") => {}
         (theirs, ours) => panic!("{readable}: serde_json {theirs:?}, ours {ours:?}"),
     }
 }
 
-/// Around the borders of the grammar.
+/// Cases at the borders of the grammar.
 const BORDERS: &[&str] = &[
     "",
     " ",
@@ -135,18 +135,18 @@ fn a_tower_of_values_is_refused_without_a_stack() {
     assert!(RawJson::parse(tower(depth).into()).is_ok());
     let refused = RawJson::parse(tower(depth + 1).into());
     assert_eq!(refused, Err(JsonError::TooDeep(DEPTH_MAX)));
-    // Objects and arrays by turns, so that each end has to be the right one.
+    // Objects and arrays alternate, so that each end must match.
     let mixed = "[{\"a\":".repeat(depth / 2) + "1" + &"}]".repeat(depth / 2);
     assert!(RawJson::parse(mixed.clone().into()).is_ok());
     let wrong = mixed.replacen("}]}]", "}]]}", 1);
     assert!(matches!(RawJson::parse(wrong.into()), Err(JsonError::Malformed { .. })));
-    // What serde reads is less deep, and says so.
+    // serde's limit is lower, and is reported.
     let deep = RawJson::parse(tower(depth).into()).expect("not too deep");
     let read = deep.decode::<serde_json::Value>();
     assert_eq!(read, Err(JsonError::TooDeep(DECODED_DEPTH_MAX)));
     assert!(RawJson::parse("[".repeat(10_000_000).into()).is_err());
     assert!(RawJson::parse("{\"a\":".repeat(1_000_000).into()).is_err());
-    // What is entered member by member counts as well.
+    // Values entered member by member count as well.
     fn descend(cursor: &mut JsonCursor<'_>) -> Result<(), JsonError> {
         cursor.array(descend)
     }
@@ -193,7 +193,7 @@ fn a_strings_form_is_kept_and_does_not_matter_for_what_it_says() {
     assert_ne!(escaped, RawString::new("a/c"));
 }
 
-/// Text that is JSON or nearly is: written by `serde_json`, with white space and bytes thrown in.
+/// Text that is JSON or almost: written by `serde_json`, with white space and bytes inserted.
 fn nearly_json() -> impl Strategy<Value = Vec<u8>> {
     let leaf = prop_oneof![
         Just(Value::Null),

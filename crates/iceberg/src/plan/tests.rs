@@ -1,4 +1,4 @@
-//! What is left out never matches, against rows that are looked at one by one.
+//! Pruned data never matches: compared with row-by-row evaluation.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ use super::value::PlanValue;
 use crate::json::RawJson;
 use crate::schema::{ColumnType, FieldTransform, SchemaColumns};
 
-/// Whether a value fulfils a predicate, as engines see it.
+/// Returns whether a value matches a predicate, as in engines.
 fn fulfils(op: PredicateOperator, value: Option<&PlanValue>, literals: &[PlanValue]) -> bool {
     let (is_null, is_nan) = (value.is_none(), value.is_some_and(PlanValue::is_nan));
     let order =
@@ -38,7 +38,7 @@ fn fulfils(op: PredicateOperator, value: Option<&PlanValue>, literals: &[PlanVal
     }
 }
 
-/// A verdict about rows, and what the rows are.
+/// Checks a verdict against the rows.
 fn assert_agrees(
     verdict: PredicateVerdict,
     rows: &[Option<PlanValue>],
@@ -70,7 +70,7 @@ fn op() -> impl Strategy<Value = PredicateOperator> {
     ])
 }
 
-/// A type, its transforms, and values of it that are near each other.
+/// Types, their transforms, and neighbouring values.
 fn cases()
 -> impl Strategy<Value = (ColumnType, FieldTransform, Vec<Option<PlanValue>>, Vec<PlanValue>)> {
     let numbers =
@@ -217,7 +217,7 @@ proptest! {
         };
         let verdict = facts.settled().judge(op, &literals);
         for row in &rows {
-            // Zeros are equal to some engines and not to others: both are right.
+            // Zeros are equal in some engines and not in others: both are correct.
             let is = [*row, *row + 0.0, if *row == 0.0 { -0.0 } else { *row }];
             for row in is {
                 assert_agrees(verdict, &[Some(PlanValue::Float(row))], op, &literals);
@@ -255,7 +255,7 @@ proptest! {
 
 const FLOATS: [f64; 8] = [f64::NAN, -1.5, -0.0, 0.0, 1.0, f64::MAX, f64::MIN_POSITIVE, 2.0];
 
-/// A filter of columns 0 to 2, in each of which there is a truth.
+/// A filter on columns 0 to 2, each with a row value.
 fn bound(depth: u32) -> impl Strategy<Value = BoundFilter> {
     let leaf = (0..3).prop_map(|column| {
         BoundFilter::Leaf(Box::new(BoundPredicate {
@@ -297,7 +297,7 @@ fn hashes_are_those_of_the_format() {
     assert_eq!(murmur3(b""), 0);
 }
 
-/// What a filter becomes for the columns of a schema, or why it does not.
+/// Returns a filter bound to the columns of a schema, or the error.
 fn bound_text(filter: &serde_json::Value, hidden: &[i32]) -> Result<String, String> {
     let schema = json!({"type": "struct", "fields": [
         {"id": 1, "name": "id", "required": true, "type": "int"},
@@ -315,7 +315,7 @@ fn bound_text(filter: &serde_json::Value, hidden: &[i32]) -> Result<String, Stri
     let bound = BoundFilter::new(&filter, &columns, true, &hidden).map_err(|it| it.message)?;
     let mut out = Vec::new();
     bound.put_json(&mut out);
-    // What is written can be read again.
+    // The output can be parsed again.
     let again = RawJson::parse(out.clone().into()).unwrap();
     let again =
         BoundFilter::new(&FilterExpression::parse(&again).unwrap(), &columns, true, &hidden)
@@ -390,7 +390,7 @@ fn filters_are_bound_in_both_of_their_forms() {
         let error = bound_text(&filter, &[]).unwrap_err();
         assert!(error.contains(expected), "{filter}: {error}");
     }
-    // Nothing is concluded from a column whose values are shown in another way.
+    // Masked columns imply nothing.
     let null = json!({"type": "is-null", "term": "id"});
     assert_eq!(bound_text(&null, &[1]).as_deref(), Ok(r#"{"type":"is-null","term":"id"}"#));
 }

@@ -26,8 +26,7 @@ fn value(fragment: &RawJson) -> Value {
     fragment.decode().expect("JSON")
 }
 
-/// Each case of a table, with what `act` makes of it: an error where the table has one, and one
-/// that says that.
+/// Runs `act` on each case of a table, and compares its result or error.
 fn check<T: std::fmt::Debug>(
     cases: &str,
     least: usize,
@@ -139,7 +138,7 @@ fn fields_get_the_ids_of_equal_fields_of_before() {
         ),
         (2, vec![field(2, "hour", "z", Some(1001))], Err("it is the id of another field")),
         (2, vec![field(2, "void", "z", Some(1001))], Ok(vec![1001])),
-        // In version 1 ids begin anew with each specification.
+        // In version 1 ids start again with each specification.
         (
             1,
             vec![field(3, "identity", "z", None), field(2, "day", "b", None)],
@@ -233,7 +232,7 @@ fn a_schema_has_its_limits() {
     let fields: Vec<Value> = (0..=COLUMNS_MAX).map(|id| field(id, &id.to_string())).collect();
     let schema = fragment(&json!({"type": "struct", "fields": fields}));
     assert_eq!(check_schema(&schema, 2).expect_err("too many").kind, ErrorReason::TooLarge);
-    // Names within a long name are long.
+    // Names below a long name are long.
     let within: Vec<Value> = (1..3000).map(|id| field(id, "x")).collect();
     let long = json!({"type": "struct", "fields": [{"id": 0, "name": "n".repeat(40_000),
         "required": true, "type": {"type": "struct", "fields": within}}]});
@@ -241,7 +240,7 @@ fn a_schema_has_its_limits() {
         last_column_id_of(&fragment(&long)).expect_err("too long").kind,
         ErrorReason::TooLarge
     );
-    // What is deeper cannot be read as JSON at all.
+    // Deeper nesting is rejected by the JSON parser.
     let mut deep = json!("int");
     for id in 0..380 {
         deep = json!({"type": "list", "element-id": id, "element": deep, "element-required": true});
@@ -267,7 +266,7 @@ fn a_schema_has_its_limits() {
     assert_eq!(bind_order(&order, &deep).expect_err("too many").kind, ErrorReason::TooLarge);
 }
 
-/// Columns in any shape, with ids that are right.
+/// Columns in any structure, with valid ids.
 fn shape() -> impl Strategy<Value = Value> {
     let leaf =
         prop::sample::select(vec!["int", "string", "decimal(9, 2)", "timestamptz", "fixed[3]"])
@@ -290,7 +289,7 @@ fn shape() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Gives every id in a shape another value: first those of the parent, as `next` has them.
+/// Renumbers every id in a structure: first those of the parent, from `next`.
 fn number(value: &mut Value, next: &mut impl FnMut() -> i64) {
     match value {
         Value::Object(members) => {
@@ -330,7 +329,7 @@ proptest! {
         prop_assert!((1..=last).all(|id| columns.get(id).is_some_and(|it| it.id == id)));
         prop_assert_eq!(last, last_column_id_of(&fresh).expect("a schema"));
         prop_assert_eq!(usize::try_from(last).expect("ids"), ids.len());
-        // Without ids both are the same; and each id became what the table says.
+        // Without ids both are the same; and each id was replaced as the map states.
         let (mut before, mut after) = (schema.clone(), value(&fresh));
         let (mut olds, mut news) = (Vec::new(), Vec::new());
         collect(&before, &mut olds);
@@ -343,7 +342,7 @@ proptest! {
         number(&mut before, &mut || 0);
         number(&mut after, &mut || 0);
         prop_assert_eq!(before, after);
-        // They are given once: what has them keeps them.
+        // Ids are assigned once: existing ones stay.
         let again = fresh_ids(&fresh, 1).expect("a schema");
         prop_assert!(same_schema(&again.raw, &fresh));
     }
@@ -355,7 +354,7 @@ proptest! {
         let doc = doc(3, 999, &[]);
         for version in 1..=3 {
             if let Ok(RenumberedSchema { raw, columns, .. }) = fresh_ids(&raw, 1) {
-                // What was read before the ids changed is as good as what is read after it.
+                // Columns read before the renumbering are as valid as those read after it.
                 let told = |it: Result<()>| it.map_err(|error| error.kind);
                 let anew = told(check_schema(&raw, version));
                 prop_assert_eq!(told(check_columns(&raw, Some(&columns), version)), anew);
@@ -389,7 +388,7 @@ fn collect(value: &Value, ids: &mut Vec<i64>) {
     }
 }
 
-/// A document of one of the tables with a piece of it replaced by a piece of another.
+/// A document of one of the tables, with a part replaced by a part of another.
 fn hostile() -> impl Strategy<Value = String> {
     let pieces: Vec<String> = [SCHEMAS, SPECS, ORDERS]
         .iter()

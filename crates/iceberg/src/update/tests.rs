@@ -1,4 +1,4 @@
-//! Commits: what is asked, and what becomes of the document.
+//! Commits: requests and the resulting documents.
 
 mod whole;
 
@@ -34,8 +34,8 @@ fn value(doc: &TableDoc) -> Value {
     serde_json::from_slice(&text).expect("JSON")
 }
 
-/// `updates` change `base` in `changes`, pointers and values (null for what is gone), and in
-/// nothing else but the time.
+/// Checks that `updates` change `base` exactly in `changes`, pointers and values (null for a
+/// removed one), and in the time.
 #[track_caller]
 fn check(base: &str, updates: Value, changes: &[(&str, Value)]) -> TableDoc {
     let base = parse(base);
@@ -62,14 +62,14 @@ fn check(base: &str, updates: Value, changes: &[(&str, Value)]) -> TableDoc {
     doc
 }
 
-/// `updates` change nothing.
+/// Checks that `updates` change nothing.
 #[track_caller]
 fn check_nothing(base: &str, updates: Value) {
     let doc = applied(&parse(base), updates.clone()).expect("applied");
     assert!(doc.is_none(), "{updates} changed {doc:?}");
 }
 
-/// `updates` are refused.
+/// Checks that `updates` are rejected.
 #[track_caller]
 fn check_refused(base: &str, updates: Value, kind: ErrorReason, message: &str) {
     let error = applied(&parse(base), updates.clone()).expect_err("refused");
@@ -212,7 +212,7 @@ fn snapshots_that_cannot_be_added_are_refused() {
     for (new, kind, message) in cases {
         check_refused(V2, add_one(new), kind, message);
     }
-    // Version 1 has no numbers, and may list its manifests.
+    // Version 1 has no sequence numbers, and may list its manifests.
     let old =
         json!({"snapshot-id": 2, "parent-snapshot-id": 1, "timestamp-ms": 1, "manifests": []});
     check(V1, add_one(old.clone()), &[("/snapshots/-", old.clone())]);
@@ -224,7 +224,7 @@ fn snapshots_that_cannot_be_added_are_refused() {
         ErrorReason::Validation,
         "Sequence number must be 0 in v1: 1",
     );
-    // A new line of history may begin with any number, as for the reference.
+    // A new line of history may begin with any number, as in the reference.
     let root = snapshot(7, None, 1, NOW_MS);
     check(V2, add_one(root.clone()), &[("/snapshots/-", root)]);
     let unknown = "Cannot set main to unknown snapshot: 7";
@@ -356,7 +356,7 @@ fn schemas_get_the_next_id_and_known_ones_keep_theirs() {
     let known = json!({"type": "struct", "identifier-field-ids": [], "fields": [
         {"name": "x", "id": 1, "type": "long", "required": true}]});
     check_nothing(V2, json!([{"action": "add-schema", "schema": known}]));
-    // What partitions the table must be there.
+    // Source columns of the partitioning must exist.
     let without = schema(&[(2, "y")]);
     let updates = json!([
         {"action": "add-schema", "schema": without},

@@ -1,5 +1,5 @@
-//! Commits make of views what the reference (Iceberg 1.11) makes of them, and documents come back
-//! as they were.
+//! Commits change views as the reference (Iceberg 1.11) does, and documents are written back
+//! unchanged.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -8,13 +8,13 @@ use super::*;
 use crate::ident::Uuid;
 use crate::{CatalogError, ErrorReason};
 
-/// What the reference said: `refused`, or `view`, in which `now` is the time of the commit.
-/// `ours` is what we say where it says something else: why not, or which version is the view then.
+/// Results of the reference: `refused`, or `view`, in which `now` is the time of the commit. `ours`
+/// is our result if it differs: the error, or the resulting version of the view.
 const COMMITS: &str = include_str!("tests/commits.json");
 const UUID: &str = "fa6506c3-7681-40c8-86dc-e36561f83385";
 const NOW_MS: i64 = 1_700_000_000_000;
 
-/// With everything in it that may come, and with what nobody knows.
+/// With all possible and some unknown members.
 const DOCUMENT: &str = concat!(
     r#"{"format-version":1,"x-first":[1.50,{"y":null}],"location":"file:\/\/\/wh\/v\u00e9","#,
     r#""view-uuid":"fa6506c3-7681-40c8-86dc-e36561f83385","current-version-id":2,"#,
@@ -38,7 +38,7 @@ fn written(doc: &ViewDoc) -> Value {
     serde_json::from_slice(&doc.to_bytes()).expect("JSON")
 }
 
-/// A document with its versions by their ids, as far as their order means nothing.
+/// Sorts the versions of a document by id, since their order has no meaning.
 fn sorted(mut view: Value) -> Value {
     if let Some(versions) = view["versions"].as_array_mut() {
         versions.sort_by_key(|version| version["version-id"].as_i64());
@@ -259,7 +259,7 @@ fn documents_come_back_byte_for_byte() {
     assert!(doc.size_hint() >= DOCUMENT.len(), "{}", doc.size_hint());
     let unknown: Vec<String> = doc.unknown().map(|(name, _)| name.to_string()).collect();
     assert_eq!(unknown, ["x-first", "x-last"]);
-    // What a commit does not touch is as it was.
+    // Parts that a commit does not change are preserved.
     let body = json!({"updates": [{"action": "set-location", "location": "file:///w"}]});
     let commit = parse_view_commit(&fragment(&body)).expect("a commit");
     let new = apply_view(&doc, &commit.updates, NOW_MS).expect("carried out").expect("a change");
@@ -286,7 +286,7 @@ proptest! {
             prop_assert_eq!(written(&doc), serde_json::from_slice::<Value>(&text).expect("JSON"));
             prop_assert!(doc.settle().is_ok());
         }
-        // As a commit's version, or a request, they are no worse.
+        // The same text as a commit's version, or as a request.
         if let Ok(raw) = RawJson::parse(text.into()) {
             let _either = CreateView::parse(&raw);
             let _either = parse_view_commit(&raw);

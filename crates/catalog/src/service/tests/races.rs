@@ -1,5 +1,5 @@
-//! Several who want one name, or one place, at the same time: one gets it, and what the others had
-//! stays as it was.
+//! Concurrent requests for one name or one location: one succeeds, and the others leave everything
+//! unchanged.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::*;
 /// Rounds on each store.
 const ROUNDS: u64 = 40;
 
-/// What somebody does about the name.
+/// An operation on the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Deed {
     Create,
@@ -22,7 +22,7 @@ enum Deed {
     Register,
     Rename,
     Undrop,
-    /// Removes the namespace that the name is in.
+    /// Removes the namespace of the name.
     DropNamespace,
 }
 
@@ -36,26 +36,26 @@ const DEEDS: [Deed; 7] = [
     Deed::DropNamespace,
 ];
 
-/// The same numbers for the same seed.
+/// A deterministic generator: the same numbers for the same seed.
 struct Numbers(u64);
 
 impl Numbers {
-    /// One below `end`.
+    /// Returns a number below `end`.
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         usize::try_from(self.0 >> 33).unwrap() % end
     }
 }
 
-/// What a round begins with: a namespace with nothing in it, and another one with what goes there.
+/// Initial state of a round: an empty namespace, and another one with the objects to move there.
 #[derive(Clone, Debug)]
 struct Scene {
     name: TableIdent,
     /// The table that is renamed.
     from: TableIdent,
-    /// The metadata file that is registered, which no table has.
+    /// The metadata file to register, which belongs to no table.
     file: String,
-    /// The table that was dropped.
+    /// Id of the dropped table.
     dropped: String,
 }
 
@@ -140,7 +140,7 @@ impl Scene {
     }
 }
 
-/// Those who act at the same time: two to five, each in its own way or in that of another one.
+/// Chooses the concurrent operations of a round: two to five, different or equal.
 fn cast(numbers: &mut Numbers) -> Vec<Deed> {
     let count = 2 + numbers.below(4);
     let mut deeds: Vec<Deed> = (0..count).map(|_| DEEDS[numbers.below(DEEDS.len())]).collect();
@@ -150,22 +150,22 @@ fn cast(numbers: &mut Numbers) -> Vec<Deed> {
     deeds
 }
 
-/// Whether a refusal is one that somebody gets who came too late.
+/// Returns whether an error is one of an operation that lost the race.
 fn is_late(deed: Deed, kind: ErrorReason) -> bool {
     match deed {
         Deed::DropNamespace => {
             matches!(kind, ErrorReason::NamespaceNotEmpty | ErrorReason::NoSuchNamespace)
         }
-        // Its table was taken by the one who did the same.
+        // Its table was taken by an equal operation.
         Deed::Rename if kind == ErrorReason::NoSuchTable => true,
         Deed::Undrop if kind == ErrorReason::NotFound => true,
-        // The place of the file is another's by then.
+        // The location of the file belongs to another table by then.
         Deed::Commit if kind == ErrorReason::CommitFailed => true,
         _ => matches!(kind, ErrorReason::AlreadyExists | ErrorReason::NoSuchNamespace),
     }
 }
 
-/// Metadata files of the namespaces of a round.
+/// Returns the metadata files of the namespaces of a round.
 fn files(stage: &Stage, scene: &Scene) -> BTreeSet<PathBuf> {
     let mut waiting: Vec<_> = [&scene.name, &scene.from]
         .iter()
@@ -185,7 +185,7 @@ fn files(stage: &Stage, scene: &Scene) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Lets them act on either server and looks at what both of them have afterwards.
+/// Runs the operations on both servers and checks the state of both afterwards.
 async fn round(stage: &Stage, servers: &[Catalog; 2], round: u64) {
     let mut numbers = Numbers(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let (scene, deeds) = (Scene::new(stage, round).await, cast(&mut numbers));
@@ -251,7 +251,7 @@ async fn check_end(stage: &Stage, servers: &[Catalog; 2], scene: &Scene, winner:
         assert_eq!(dropped.len(), usize::from(winner != Deed::Undrop));
         expected.extend(dropped.iter().map(|it| stage.path(&it.pointer.location)));
     }
-    // Who came too late left nothing behind, and took away nothing of another.
+    // Losers left nothing behind, and removed nothing of others.
     assert_eq!(files(stage, scene), expected, "{winner:?}");
 }
 
@@ -280,7 +280,7 @@ async fn of_all_who_want_a_name_one_gets_it_with_two_servers() {
     one.store.close().await;
 }
 
-/// Everybody may do everything, and nobody is an operator.
+/// Grants everything to all principals, none of which is an operator.
 struct All;
 
 impl RightAuthority for All {
@@ -295,7 +295,7 @@ impl RightAuthority for All {
     }
 }
 
-/// What makes a table at a place.
+/// Returns a commit that creates a table at a location.
 fn creation_at(place: &str) -> Value {
     let mut body = creation(&json!({}));
     let updates = body["updates"].as_array_mut().unwrap();
@@ -315,7 +315,7 @@ async fn check_places(stage: &Stage) {
     stage.namespace(&["a"]).await;
     let root = stage.warehouse.root().to_owned();
     for round in 0..8 {
-        // Each is another's place, or within it, or around it.
+        // Each location equals another one, or is below or above it.
         let places = ["x/y", "x/y", "x/y/z", "x"].map(|it| format!("{root}/p{round}/{it}"));
         let (start, mut all) = (Arc::new(Barrier::new(places.len())), JoinSet::new());
         for (number, place) in places.into_iter().enumerate() {
@@ -340,7 +340,7 @@ async fn check_places(stage: &Stage) {
             assert!(message.contains("is within another table's or contains it"), "{message}");
         }
     }
-    // Neither do two of one transaction get it, or one in it.
+    // Two changes of one transaction cannot share or nest locations either.
     let change = |name: &str, place: &str| {
         let mut body = creation_at(&format!("{root}/{place}"));
         body["identifier"] = json!({"namespace": ["a"], "name": name});

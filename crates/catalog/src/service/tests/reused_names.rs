@@ -1,11 +1,11 @@
-//! What a namespace leaves behind is none of the next one's that has its name.
+//! Objects that a namespace leaves behind do not belong to the next namespace of its name.
 
 use node::clock;
 
 use super::*;
 use crate::store::TimelineMoment;
 
-/// One may do everything in namespaces of the name `a`, the other one in the warehouse.
+/// One principal may do everything in namespaces named `a`, the other one in the warehouse.
 struct ByName;
 
 impl RightAuthority for ByName {
@@ -29,7 +29,7 @@ impl RightAuthority for ByName {
     }
 }
 
-/// Checks who may do what with a table `a.t` that was dropped and can come back.
+/// Checks the rights to a dropped table `a.t` that can be restored.
 async fn check_rights(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may: bool) {
     let who = CatalogPrincipal::new(id, id);
     let (call, t) = (ChangeCall::of(&who), ident(&["a"], "t"));
@@ -77,13 +77,13 @@ async fn check_rights(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, m
         return;
     }
     assert_eq!(then, None, "{id}");
-    // It was looked for, and only where it was to go is wrong.
+    // The lookup succeeded; only the target is invalid.
     let expected =
         if id == "warehouse" { ErrorReason::NoSuchNamespace } else { ErrorReason::Forbidden };
     assert_eq!(undropped, expected, "{id}");
 }
 
-/// Checks whether somebody is told what namespace `a` had after this change, and what was done.
+/// Checks whether a principal sees the content of namespace `a` after this change, and the changes.
 async fn check_lists(
     catalog: &Catalog,
     warehouse: &Arc<Warehouse>,
@@ -110,12 +110,12 @@ async fn check_lists(
     let is_listed = changes.iter().any(|it| it.name.is_some());
     let inner = changes.iter().any(|it| it.namespace.as_ref().is_some_and(|it| it.key() != "a"));
     assert_eq!((is_listed, inner), (may, may && &*who.id == "warehouse"), "{who:?} {changes:?}");
-    // Its own beginning is told in any case.
+    // The creation of the present namespace is visible in any case.
     let own = changes.iter().rev().find(|it| it.action == "create-namespace" && it.name.is_none());
     assert!(own.is_some(), "{who:?}");
 }
 
-/// Waits until a later time has come than any that was written down.
+/// Waits until the clock has passed every recorded time.
 async fn a_tick() {
     let now = clock::wall_ms();
     while clock::wall_ms() <= now {

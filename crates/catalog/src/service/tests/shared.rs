@@ -1,11 +1,11 @@
-//! Servers that share a store: how old an answer may be there.
+//! Servers that share a store: the allowed age of responses.
 
 use super::*;
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What one server reads after another one has changed it, with this setting.
+/// Checks whether one server sees a change of another one, with this setting.
 async fn check(pointer_cache: Duration, is_seen: bool) {
     let server = Postgres::shared();
     let url = StoreUrl::Postgres(server.database());
@@ -24,11 +24,11 @@ async fn check(pointer_cache: Duration, is_seen: bool) {
         entry.pointer.clone().unwrap().version
     };
     assert_eq!(load().await, 1);
-    // Asked for in the store once, so that it is known to be new.
+    // Queried in the store once, so that it is known to be current.
     assert_eq!(load().await, 1);
     one.commit(&t, &setting("from", "one")).await.unwrap();
     assert_eq!(load().await, if is_seen { 2 } else { 1 });
-    // Whatever is read, nothing is changed that is older than what there is.
+    // A change is never based on an outdated version, even if reads return one.
     let body = RawJson::of(&setting("from", "other")).unwrap();
     let entry = other.relations().commit_table(&one.call(), &warehouse, &t, &body).await.unwrap();
     assert_eq!(entry.pointer.clone().unwrap().version, 3);
@@ -69,7 +69,7 @@ async fn who_waited_for_another_reader_sees_what_was_done_before_he_asked() {
     one.namespace(&["a"]).await;
     let t = ident(&["a"], "t");
     let old = one.table(&t).await;
-    // Somebody reads the first version there, and has not put it in place yet.
+    // A reader has read the first version there, and has not published it yet.
     let lock = other.catalog.0.entries.hold_loads(&other.warehouse, &t).await;
     one.commit(&t, &setting("k", "v")).await.unwrap();
     let load = other.load(&t);

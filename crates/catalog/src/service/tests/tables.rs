@@ -1,4 +1,4 @@
-//! Tables: their life, their names, their files.
+//! Tables: life cycle, names, files.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ async fn a_table_is_made_changed_and_gone_with_its_files() {
         }
         let log = &changed.table().unwrap().metadata_log;
         assert_eq!((log.len(), &*log[0].metadata_file()), (1, location(&made)));
-        // Nothing changes, nothing is written.
+        // A commit without changes writes nothing.
         let same = stage.commit(&t, &setting("k", "v")).await.unwrap();
         assert_eq!(same.etag(SnapshotSelection::All), changed.etag(SnapshotSelection::All));
         let uuid =
@@ -41,7 +41,7 @@ async fn a_table_is_made_changed_and_gone_with_its_files() {
             loaded.frames(SnapshotSelection::All, None),
             changed.frames(SnapshotSelection::All, None)
         );
-        // From the store alone it is the same.
+        // Reading only from the store yields the same.
         let other = stage.again().await;
         let loaded = other.load(&t).await.unwrap();
         assert_eq!(
@@ -198,7 +198,7 @@ async fn a_file_that_is_no_document_is_not_registered() {
         let body = RawJson::of(&body).unwrap();
         let (call, catalog) = (stage.call(), &stage.catalog);
         let refused = catalog.relations().register_table(&call, &stage.warehouse, &ns, &body).await;
-        // The last is a document of a table that is elsewhere.
+        // The last is a document of a table at another location.
         let (kind, message) = refusal(refused);
         assert!((400..=403).contains(&kind.status()), "{name}: {kind:?} {message}");
     }
@@ -238,14 +238,14 @@ async fn no_table_gets_out_of_the_warehouse() {
     assert!(!stage._scratch.path().join("outside").exists());
     assert_eq!(version(&stage.load(&t).await.unwrap()), 1);
     assert_eq!(refusal(stage.load(&new).await).0, ErrorReason::NoSuchTable);
-    // What the configuration allows is allowed.
+    // Locations that the configuration allows are accepted.
     let extra = format!("file://{}/extra/t", stage._scratch.path().display());
     let update = json!({"action": "set-location", "location": extra});
     let moved = stage.commit(&t, &json!({"requirements": [], "updates": [update]})).await.unwrap();
     assert!(location(&moved).starts_with(&extra));
 }
 
-/// Whoever is asked about may do everything.
+/// Grants everything to all principals.
 struct Everybody;
 
 impl RightAuthority for Everybody {
@@ -292,7 +292,7 @@ async fn nobody_puts_a_table_where_another_ones_files_are() {
     let register = RawJson::of(&register).unwrap();
     let registered = catalog.relations().register_table(&call, warehouse, &ns, &register).await;
     assert_eq!(refusal(registered).0, ErrorReason::Forbidden);
-    // Within its own place a table may move.
+    // A table may move within its own location.
     let base = catalog.relations().load(&who, warehouse, RelationKind::Table, &own).await.unwrap();
     let inner = format!("{}/inner", base.table().unwrap().location);
     let update = json!({"action": "set-location", "location": inner});

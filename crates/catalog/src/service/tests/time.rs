@@ -1,4 +1,4 @@
-//! What looks back: what was dropped comes back, changes are told once, the past is as it was.
+//! Looking back: dropped objects are restored, changes are reported once, past states are exact.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -80,7 +80,7 @@ async fn of_two_with_one_uuid_the_id_says_which() {
         let entry = stage.table(&t).await;
         let (pointer, file) = (entry.pointer.clone().unwrap(), location(&entry).to_owned());
         let who = (&stage.call(), &stage.warehouse);
-        // Released and registered again, so that it is another one of the same document.
+        // Unregistered and registered again, so that it is another table with the same document.
         stage.catalog.relations().unregister_table(who.0, who.1, &t).await.unwrap();
         let register =
             |name: &str| RawJson::of(&json!({"name": name, "metadata-location": file})).unwrap();
@@ -100,7 +100,7 @@ async fn of_two_with_one_uuid_the_id_says_which() {
         assert_eq!(refused.0, ErrorReason::BadRequest, "{}", refused.1);
         let y = stage.dropped().await.pop().unwrap();
         assert_eq!(stage.undrop(&y.pointer.id, None).await.unwrap().ident, ident(&["a"], "y"));
-        // The very file of the other brings it back as well.
+        // Registering the other's metadata file restores it as well.
         let namespace = &t.namespace;
         stage
             .catalog
@@ -151,7 +151,7 @@ async fn what_was_dropped_long_enough_ago_is_purged_once_by_whoever_sweeps() {
         assert_eq!(there, [false, true, true]);
         let left = stage.dropped().await;
         assert_eq!((left.len(), &*left[0].ident.name), (1, "stays"));
-        // Nobody has to wait for it.
+        // It can be purged before its retention ends.
         let id = left[0].pointer.id.clone();
         let (call, warehouse) = (stage.call(), &stage.warehouse);
         stage.catalog.dropped().purge_dropped(&call, warehouse, &id).await.unwrap();
@@ -257,7 +257,7 @@ async fn what_is_protected_stays_as_it_is_called() {
         );
         let refused = refusal(catalog.namespaces().drop_namespace(&call, warehouse, &a).await);
         assert!(refused.1.starts_with("Namespace a is protected: "), "{}", refused.1);
-        // A namespace's protection is not one of what is in it.
+        // The protection of a namespace does not extend to its content.
         stage.rename(&t, &u).await.unwrap();
         stage.drop(&u, false).await.unwrap();
         catalog.protection().protect(&call, warehouse, what.0, what.1, false).await.unwrap();
@@ -268,7 +268,7 @@ async fn what_is_protected_stays_as_it_is_called() {
     .await;
 }
 
-/// What a catalog shows: namespaces of the first level, tables with their metadata files.
+/// Visible state of a catalog: top-level namespaces, and tables with their metadata files.
 type CatalogSnapshot = (Vec<String>, BTreeMap<String, String>);
 
 async fn snapshot(stage: &Stage, moment: Option<TimelineMoment>) -> CatalogSnapshot {
@@ -352,7 +352,7 @@ async fn the_past_is_as_it_was_after_every_change() {
         let never =
             catalog.history().load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(99)).await;
         assert_eq!(refusal(never).0, ErrorReason::BadRequest);
-        // What the files or the log do not say any more, nobody makes up.
+        // A state that the files or the log no longer contain is reported as an error.
         let then = history[2].1.1[&a.to_string()].clone();
         std::fs::remove_file(stage.path(&then)).unwrap();
         let gone =
@@ -384,14 +384,14 @@ async fn a_commit_that_comes_late_is_told_after_what_was_told_before_it() {
     let (wrote, has_written) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let (store, id) = (stage.store.clone(), stage.warehouse.id().to_string());
-    // Gets its number first and is committed last.
+    // Receives its number first and is committed last.
     let late = tokio::spawn(async move {
         store
             .transact("test.late", move |it| {
                 let sql = "INSERT INTO catalog_log (at_ms, warehouse, act, namespace, principal) \
                     VALUES (1, $1, 'create-namespace', 'late', 'x')";
                 it.execute(sql, &[id.as_str().into()])?;
-                // The test may have ended when it is run again.
+                // The receiver may be dropped if the transaction is repeated.
                 wrote.send(()).ok();
                 may_go_on.recv().ok();
                 Ok(())
@@ -442,7 +442,7 @@ async fn followers_are_told_everything_once_wherever_it_is_done() {
     .await;
 }
 
-/// Whoever may read only what is in one namespace.
+/// A principal that may read only one namespace.
 struct OnlyIn(&'static str);
 
 impl RightAuthority for OnlyIn {
@@ -530,7 +530,8 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
             };
             assert_eq!(kind(then), kind(today));
         }
-        // What has gone where he sees nothing is a name to him: not even what it was can be read.
+        // An object that moved to an invisible place is only a name: even its former state is
+        // unreadable.
         stage.rename(&t, &ident(&["theirs"], "gone")).await.unwrap();
         let then = catalog.history().list_at(who, warehouse, TABLE, &t.namespace, now, page).await;
         assert_eq!(names(then), Ok(vec!["t".to_owned()]));
@@ -611,12 +612,14 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
             let (id, none) = (stage.warehouse.id(), Properties::new());
             store.namespaces().insert_namespace(&context, id, &ident, &none).await.unwrap();
         }
-        // The third was stamped earlier than the second, and is as young in the order of commits.
+        // The third was stamped earlier than the second, and counts as equally young in the order
+        // of commits.
         assert_eq!(store.change_log().trim_log(25).await.unwrap(), 1);
         let numbers: Vec<_> = stage.all_changes(1).await.iter().map(|it| it.seq).collect();
         assert_eq!(numbers, [2, 3, 4]);
         assert_eq!(store.change_log().trim_log(25).await.unwrap(), 0);
-        // What was removed is older than these times, so they are known; before, nobody knows.
+        // The removed lines are older than these times, so the times are known; earlier ones are
+        // not.
         let at = async |ms| {
             let found = store
                 .past()
@@ -626,7 +629,7 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
         };
         let found = [at(9).await, at(10).await, at(15).await, at(25).await, at(50).await];
         assert_eq!(found, [Err(ErrorReason::Gone), Ok(1), Ok(1), Ok(3), Ok(4)]);
-        // All are removed, of which the last is of 40.
+        // All lines are removed; the youngest has the time 40.
         assert_eq!(store.change_log().trim_log(50).await.unwrap(), 3);
         let found = [at(35).await, at(39).await, at(40).await];
         assert_eq!(found, [Err(ErrorReason::Gone), Err(ErrorReason::Gone), Ok(4)]);
@@ -678,11 +681,11 @@ async fn a_purge_that_was_broken_off_keeps_the_place_and_is_finished_by_a_sweep(
     check(async |stage| {
         stage.namespace(&["a"]).await;
         let t = ident(&["a"], "t");
-        // Its document is in its file alone.
+        // Its document is only in its file.
         let long = "x".repeat(crate::store::DOCUMENT_BYTES_KEPT_MAX);
         let entry = stage.commit(&t, &creation(&json!({"long": long}))).await.unwrap();
         let base = entry.table().unwrap().location.clone();
-        // Deeper than anything that is removed.
+        // Deeper than the limit for removal.
         let deep = stage.path(&base).join("d");
         std::fs::create_dir_all(deep.join("d/".repeat(200))).unwrap();
         stage.drop(&t, true).await.unwrap();
@@ -695,7 +698,7 @@ async fn a_purge_that_was_broken_off_keeps_the_place_and_is_finished_by_a_sweep(
             "nothing else is made there"
         );
         std::fs::remove_dir_all(&deep).unwrap();
-        // It may be gone already, or not.
+        // It may already be removed.
         drop(std::fs::remove_file(stage.path(location(&entry))));
         std::fs::create_dir_all(stage.path(&base).join("data")).unwrap();
         std::fs::write(stage.path(&base).join("data/1.parquet"), b"x").unwrap();
@@ -751,7 +754,7 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
 
         let one = stage.dropped().await.into_iter().find(|it| it.is_purging).unwrap();
         let renewing = async {
-            // Others would have it each time, but for who renews it.
+            // Without the renewal, other servers would take it over each time.
             let mut now_ms = 10_000;
             let is_others = async |now_ms| {
                 let taken = store.dropped_relations().take_expired(now_ms, 500, 9).await.unwrap();

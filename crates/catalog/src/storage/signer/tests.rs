@@ -1,5 +1,5 @@
-//! What is signed and what is not: a table of requests as clients send them, and as those would who
-//! want more.
+//! Accepted and rejected requests: a table of requests as clients send them, and as attackers
+//! would.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn request(place: &S3Location, method: &str, uri: &str, headers: &Value) -> Sign
     serde_json::from_value(json).unwrap()
 }
 
-/// What becomes of a request of somebody with this permission.
+/// Returns the outcome of a request of a principal with this permission.
 fn judge(
     permission: FilePermission,
     request: &SignRequest,
@@ -65,7 +65,7 @@ fn requests_for_files_of_the_table_are_signed_by_right() {
 fn a_request_for_anything_else_is_refused() {
     let (forbidden, malformed) = (Some(ErrorReason::Forbidden), Some(ErrorReason::BadRequest));
     for (method, target, expected) in [
-        // What is not the table's.
+        // Objects outside of the table.
         ("GET", "/bkt/w/u/x", forbidden),
         ("GET", "/bkt/w/t2/x", forbidden),
         ("GET", "/bkt/w/t", forbidden),
@@ -75,7 +75,7 @@ fn a_request_for_anything_else_is_refused() {
         ("GET", "/bkt", forbidden),
         ("PUT", "/bkt", forbidden),
         ("DELETE", "/bkt", forbidden),
-        // What is read in two ways.
+        // Ambiguous keys.
         ("GET", "/bkt/w/t/../u/x", forbidden),
         ("GET", "/bkt/w/t/%2e%2e/u/x", forbidden),
         ("GET", "/bkt/w/t/%2E%2E%2Fu%2Fx", forbidden),
@@ -97,7 +97,7 @@ fn a_request_for_anything_else_is_refused() {
         ("GET", "/bkt/w/t/a b", malformed),
         ("GET", "/bkt/w/t/é", malformed),
         ("GET", "/bkt/w/t/x#y", malformed),
-        // Parameters that are something else.
+        // Parameters of other operations.
         ("GET", "/bkt/w/t/x?acl", forbidden),
         ("PUT", "/bkt/w/t/x?acl", forbidden),
         ("PUT", "/bkt/w/t/x?tagging", forbidden),
@@ -121,7 +121,7 @@ fn a_request_for_anything_else_is_refused() {
         ("GET", "/bkt/w/t/x?uploadId=1&uploadId=2", malformed),
         ("GET", "/bkt/w/t/x?a=%zz", malformed),
         ("GET", "/bkt?list-type=2&prefix=w/t/&prefix=w/u/", malformed),
-        // Lists of more.
+        // Lists beyond the table.
         ("GET", "/bkt?list-type=2", forbidden),
         ("GET", "/bkt?list-type=2&prefix=", forbidden),
         ("GET", "/bkt?list-type=2&prefix=w/", forbidden),
@@ -131,7 +131,7 @@ fn a_request_for_anything_else_is_refused() {
         ("GET", "/bkt?list-type=2&prefix=w/t/+x", malformed),
         ("GET", "/bkt?prefix=w/t/", forbidden),
         ("GET", "/bkt?list-type=1&prefix=w/t/", forbidden),
-        // What a body would name, without one.
+        // Requests that need a body, without one.
         ("POST", "/bkt?delete", malformed),
         ("POST", "/else?delete", forbidden),
         ("POST", "/bkt/w/t/x?delete", forbidden),
@@ -233,7 +233,7 @@ fn headers_name_nothing_else_and_give_nobody_a_right() {
         let found = judge(WRITE, &request(&path_style(), "PUT", uri, &headers));
         assert_eq!(found.err(), expected, "{name}: {value:.60}");
         if name.eq_ignore_ascii_case(COPY_SOURCE) {
-            // It means nothing with another method, so it means something else.
+            // With another method the headers would have another meaning.
             let found = judge(WRITE, &request(&path_style(), "GET", uri, &headers));
             assert_eq!(found.err(), Some(ErrorReason::Forbidden));
             let found = judge(READ, &request(&path_style(), "PUT", uri, &headers));
@@ -288,7 +288,7 @@ fn every_object_of_a_request_to_delete_is_looked_at() {
             format!("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{inside}</Delete>");
         let found = delete(Some(&body), &json!({}));
         match (&found, expected) {
-            // It is that body and no other that is signed.
+            // The signature covers exactly this body.
             (Ok(examined), None) => assert_eq!(examined.payload, sign::sha256(body.as_bytes())),
             _ => assert_eq!(found.err(), expected, "{inside:.80}"),
         }
@@ -316,7 +316,7 @@ fn what_is_signed_is_what_was_understood() {
     assert_eq!(found["uri"], "http://store:9000/bkt/w/t/a%20b~c%3Dd?x-id=Get");
     let headers = found["headers"].as_object().unwrap();
     let names: Vec<&str> = headers.keys().map(|it| &**it).collect();
-    // What the client has is not answered: some add to it.
+    // Headers that the client already has are not returned: some clients append them.
     let expected = ["authorization", CONTENT_SHA256, "x-amz-date", "x-amz-security-token"];
     assert_eq!(names, expected);
     assert_eq!(found["headers"][CONTENT_SHA256], json!([UNSIGNED]));
@@ -328,7 +328,7 @@ fn what_is_signed_is_what_was_understood() {
 }
 
 proptest! {
-    /// Whatever is signed begins with the table's place, as the store will read it.
+    /// Every signed path begins with the table's location, as the store parses it.
     #[test]
     fn nothing_outside_is_ever_signed(
         path in "(/bkt)?(/|%2[fF]|w|t|u|\\.|%2[eE]|%25|\\+|x|//){0,12}",

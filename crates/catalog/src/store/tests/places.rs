@@ -1,4 +1,4 @@
-//! Places in stores that were made before, and in databases with another order of texts.
+//! Locations in stores of earlier versions, and in databases with another collation.
 
 use super::*;
 
@@ -7,7 +7,7 @@ async fn bare(url: StoreUrl) -> SqlStore {
     SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap()
 }
 
-/// A table and one that was dropped, as each version before kept them.
+/// A table and a dropped one, in the form of each earlier version.
 const OLD_ROWS: &str = "
     INSERT INTO catalog_warehouses (id, name, root, created_ms)
         VALUES ('wh_1', 'w', 'file:///w', 1);
@@ -20,16 +20,16 @@ const OLD_ROWS: &str = "
         'file:///w/ä/d/1.json', 1, 2, 3, 0, 'p', 0);
     INSERT INTO catalog_roles (name) VALUES ('r')";
 
-/// What keeps places of a relation, once there is a table for that.
+/// Locations of a relation, for versions with a table for them.
 const OLD_PLACES: &str = "
     INSERT INTO catalog_places (relation, place) VALUES ('tb_1', 'file:///w/ä/t');
     INSERT INTO catalog_places (relation, place) VALUES ('tb_2', 'file:///w/ä/d')";
 
-/// The steps after which there were places, and before which catalog roles were not.
+/// Number of migrations with which locations were added, and catalog roles not yet.
 const STEPS_TO_PLACES: usize = 6;
 const STEPS_TO_ROLES: usize = 9;
 
-/// Checks that a store which has made this many steps has its places after the rest of them.
+/// Checks that a store after this many migrations has its locations after the remaining ones.
 async fn check_old(url: StoreUrl, steps: usize) {
     let store = bare(url.clone()).await;
     store.migrate(schema::SERVICE, schema::MIGRATIONS).await.unwrap();
@@ -82,7 +82,7 @@ async fn a_store_that_was_made_before_keeps_its_places() {
 #[tokio::test]
 async fn places_are_found_whatever_order_a_database_has_for_texts() {
     let server = Postgres::shared();
-    // One that takes no notice of `/`.
+    // A collation that ignores `/`.
     let sql = "CREATE DATABASE places_unordered TEMPLATE template0 \
         LOCALE_PROVIDER icu ICU_LOCALE 'und-u-ka-shifted'";
     server.sql(sql);

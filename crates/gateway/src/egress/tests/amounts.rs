@@ -1,4 +1,4 @@
-//! Limits of grants whose use is kept in a store.
+//! Limits of grants with stored usage.
 
 use node::cluster::{AmountLedger, LimitScope, NodeDescription, NodeIdentity, NodeMembership};
 use node::store::{SqlStore, StoreConfig, StoreUrl};
@@ -9,13 +9,13 @@ use crate::egress::accounts::GrantAccounts;
 
 const PORT: u16 = 3128;
 
-/// A server that is started again and again on one store.
+/// A server that is restarted repeatedly on one store.
 struct RestartedServer {
     scratch: Scratch,
     starts: u32,
 }
 
-/// What one of its lives has: accounts, and what keeps them.
+/// State of one run of the server: accounts, and their storage.
 struct KeptAccounts {
     store: SqlStore,
     ledger: AmountLedger,
@@ -88,7 +88,7 @@ async fn without_the_store_a_grant_is_refused_for_a_while() {
     assert!(proxy.get(&url).await.starts_with("HTTP/1.1 200"));
     kept.store.close().await;
     let refused = loop {
-        // What is leased goes on.
+        // The leased amount can still be used.
         let answer = proxy.get(&url).await;
         if !answer.starts_with("HTTP/1.1 200") {
             break answer;

@@ -1,11 +1,11 @@
-//! After the server's lease nothing goes outside, and who asks is told.
+//! After the server's lease has ended nothing is sent outside, and callers receive an error.
 
 use node::clock;
 use node::cluster::ServingLease;
 
 use super::*;
 
-/// Lease that is renewed until it shall end.
+/// A lease that is renewed until the test ends it.
 struct KeptLease {
     lease: ServingLease,
     renewing: JoinHandle<()>,
@@ -44,7 +44,7 @@ fn fenced(rules: &str, lease: &KeptLease) -> Setup {
     Setup { fence: EffectFence::new(lease.lease.clone()), ..setup(rules) }
 }
 
-/// A server that keeps all that it is sent, and answers nothing.
+/// A server that records everything it receives, and sends no response.
 struct Sink {
     port: u16,
     got: Arc<Mutex<Vec<u8>>>,
@@ -219,7 +219,7 @@ async fn a_request_says_whose_it_is_only_where_a_rule_wants_it() {
         assert_eq!(said, expected, "{sent}");
         assert!(!sent.contains("ses_2") && !sent.contains(": 9\r\n"), "{sent}");
     }
-    // Nobody would see them in a tunnel.
+    // In a tunnel they would be invisible.
     let tunnel = format!(
         "CONNECT own.example:{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
         origin.port

@@ -1,4 +1,4 @@
-//! Files as their writers make them, and as nobody should.
+//! Files as writers produce them, and invalid ones.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ fn what_is_no_file_is_refused_by_its_reason() {
     put_long(&mut many, 1 << 40);
     nulls.push_encoded(many);
     check(&nulls.bytes(), "the file ends too early");
-    // Without bytes there are few values, in a list and elsewhere.
+    // Values without bytes are limited, in a list and elsewhere.
     for items in [json!("null"), nothing] {
         let mut empty = AvroWriter::new(&json!({"type": "array", "items": items}), "deflate");
         let mut record = Vec::new();
@@ -110,14 +110,14 @@ fn what_is_no_file_is_refused_by_its_reason() {
 proptest! {
     #[test]
     fn hostile_bytes_are_refused_or_read(mut bytes in hostile()) {
-        // That it comes back is all there is to show.
+        // It only has to return.
         drop(read(&bytes));
         bytes.truncate(bytes.len() / 2);
         drop(read(&bytes));
     }
 }
 
-/// A good file with some bytes changed.
+/// A valid file with some bytes changed.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let pair = json!({"key": 7, "value": [1, 2]});
     let row = json!({"a": 1, "b": "x", "c": [pair], "d": pair});

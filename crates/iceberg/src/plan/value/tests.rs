@@ -1,4 +1,4 @@
-//! Values there and back.
+//! Round trips of values.
 
 use proptest::prelude::*;
 
@@ -105,7 +105,7 @@ proptest! {
         for kind in ["long", "timestamp", "timestamptz", "timestamp_ns"] {
             let value = PlanValue::Integer(number);
             let written = text(kind, &value);
-            // Texts have years of four digits; what is beyond is for those who send numbers.
+            // Text forms have years of four digits; values beyond are sent as numbers.
             if kind == "long" || !written.starts_with("\"-") && written.find('-') == Some(5) {
                 prop_assert_eq!(read(kind, &written), Ok(FilterLiteral::Value(value)), "{} {}", kind, written);
             }

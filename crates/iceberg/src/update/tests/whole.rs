@@ -1,4 +1,4 @@
-//! Commits as a whole: how they are read, what they require, and any mixture of updates.
+//! Whole commits: parsing, requirements, and any mixture of updates.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -115,7 +115,7 @@ fn what_is_not_known_or_not_whole_is_refused() {
     let named = json!({"identifier": {"namespace": ["a", "b"], "name": "t"}, "updates": []});
     let named = parse_commit(&fragment(&named)).expect("a commit without requirements");
     assert_eq!(named.identifier.map(|it| it.to_string()).as_deref(), Some("a.b.t"));
-    // One removal for each snapshot is what clients send.
+    // Clients send one removal for each snapshot.
     let removals = vec![json!({"action": "remove-snapshots", "snapshot-ids": [FIRST]}); 10_050];
     assert!(body(json!([]), json!(removals)).is_ok());
 }
@@ -152,7 +152,7 @@ fn a_staged_create_is_finished_by_its_updates() {
             "statistics": [], "partition-statistics": [], "snapshot-log": [], "metadata-log": []
         })
     );
-    // What a client leaves out is what a table has that nobody asks anything of.
+    // Omitted parts get the defaults of a new table.
     let short = json!([
         {"action": "add-schema", "schema": schema(&[(1, "x")])},
         {"action": "set-current-schema", "schema-id": -1},
@@ -221,7 +221,7 @@ fn what_enters_a_document_does_not_hold_on_to_the_request() {
     );
 }
 
-/// An update of any kind, mostly about things that are there.
+/// An update of any kind, mostly of existing objects.
 fn any_update() -> impl Strategy<Value = Value> {
     let id = prop::sample::select(vec![FIRST, SECOND, 7, 8, 9, -1]);
     let small = -1..4_i32;
@@ -261,8 +261,8 @@ fn any_update() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever is asked: either it is refused, or a document comes out that its own reader takes,
-    /// with every member that nobody knows still in it.
+    /// Any commit is either rejected, or results in a document that its own reader accepts, with
+    /// all unknown members.
     #[test]
     fn commits_leave_a_document_that_can_be_read(
         base in prop::sample::select(vec![V1, V2, V3]),

@@ -1,4 +1,4 @@
-//! Blocks that were packed by others' code, and blocks that nobody packed.
+//! Blocks compressed by other implementations, and invalid blocks.
 
 use proptest::prelude::*;
 use testkit::avro::{CODECS, pack};
@@ -13,7 +13,7 @@ fn unpack(codec: &str, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, &'sta
 
 #[test]
 fn nothing_becomes_longer_than_it_may() {
-    // A block of 40 MB in 4,000 bytes, of what all three find easy to pack.
+    // A block of 40 MB in 4,000 bytes, of content that all three compress well.
     for codec in &CODECS[1..] {
         let packed = pack(codec, &vec![0; 1 << 20]);
         let all = unpack(codec, &packed, 1 << 20);
@@ -34,7 +34,7 @@ fn what_is_damaged_is_refused() {
             assert_eq!(unpack(codec, &packed[..cut], plain.len()), damaged, "{codec} {cut}");
         }
     }
-    // The checksum is the only one who sees that a byte which was copied is another.
+    // Only the checksum detects a change of a copied byte.
     let mut packed = pack("snappy", b"abcdefgh");
     packed[3] ^= 1;
     assert_eq!(unpack("snappy", &packed, 100), Err("a block cannot be unpacked"));
