@@ -1,12 +1,13 @@
-//! Why something was not done: reasons as Iceberg's clients tell them apart, and what a failure of
-//! the database is among them.
+//! Errors by the reasons that Iceberg's clients distinguish, and the conversion of database
+//! failures to them.
 
 use node::store::SqlStoreError;
 
 pub(crate) use iceberg::error::bad;
 pub use iceberg::error::{CatalogError, ErrorReason, Result};
 
-/// The transaction's own reason, or the database's: unknown, not now, or not like this.
+/// Returns the transaction's own error, or the database's: unknown outcome, unavailable, or
+/// internal.
 pub(crate) fn database_failure(error: SqlStoreError) -> CatalogError {
     match error.refusal::<CatalogError>() {
         Ok(reason) => reason,

@@ -26,7 +26,7 @@ use crate::storage::{BucketStorage, StorageSettings};
 /// Longest part of a default location that comes from a name, in bytes.
 const NAME_PART_BYTES_MAX: usize = 64;
 
-/// Longest path of a namespace's directory that its names are in, in bytes.
+/// Longest path of a namespace's directory that consists of names, in bytes.
 const DIRECTORY_BYTES_MAX: usize = 300;
 
 /// Bytes of a hash that represents names in a path: enough to rule out collisions.
@@ -36,12 +36,12 @@ const HASH_BYTES: usize = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarehouseStatus {
-    /// Reads and changes, as rights allow.
+    /// Reads and changes, as rights permit.
     #[default]
     Active,
     /// No changes.
     ReadOnly,
-    /// Reads and changes as rights allow, but not its removal.
+    /// Reads and changes, as rights permit, but no removal of the warehouse.
     Protected,
 }
 
@@ -56,7 +56,7 @@ impl WarehouseStatus {
         }
     }
 
-    /// The status of this name.
+    /// Returns the status of this name.
     #[must_use]
     pub fn of(name: &str) -> Option<WarehouseStatus> {
         [WarehouseStatus::Active, WarehouseStatus::ReadOnly, WarehouseStatus::Protected]
@@ -68,7 +68,7 @@ impl WarehouseStatus {
 /// Definition of a warehouse.
 #[derive(Clone, Debug, Default)]
 pub struct WarehouseSpec {
-    /// Names it for as long as it lives.
+    /// Id, which never changes.
     pub id: String,
     /// Name.
     pub name: String,
@@ -77,10 +77,10 @@ pub struct WarehouseSpec {
     pub root: String,
     /// Other roots that clients may have tables below.
     pub locations: Vec<String>,
-    /// Directories that are the owner's word. A root below one of them is not: no symbolic link is
-    /// followed on the way to it.
+    /// Trusted directories of the owner, whose own paths may have symbolic links. On the way from
+    /// one of them to a root below it, no symbolic link is followed.
     pub anchors: Vec<String>,
-    /// For `s3://`.
+    /// Credentials for `s3://`.
     pub credentials: Option<SigningCredentials>,
     /// Client access to a bucket.
     pub storage: StorageSettings,
@@ -103,10 +103,10 @@ pub struct Warehouse {
 }
 
 impl Warehouse {
-    /// A warehouse as described. Makes nothing: directories are made when something is written.
+    /// Creates a warehouse from its definition. No directory is created before a file is written.
     ///
     /// # Errors
-    /// `BadRequest` when a location is none, or its credentials are missing.
+    /// `BadRequest` if a location is invalid, or its credentials are missing.
     pub fn new(spec: WarehouseSpec) -> Result<Warehouse> {
         let WarehouseSpec {
             id,

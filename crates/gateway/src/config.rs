@@ -76,7 +76,7 @@ impl Default for GatewayConfig {
 }
 
 impl GatewayConfig {
-    /// Checks that numbers are what they can be.
+    /// Checks the ranges of numbers.
     ///
     /// # Errors
     /// Names the setting.
@@ -89,7 +89,7 @@ impl GatewayConfig {
     }
 }
 
-/// Most records of a second.
+/// Greatest number of records per second.
 const RATE_MAX: f64 = 1e9;
 
 /// Limits of database grants that name none; 0 is for no limit.
@@ -124,7 +124,7 @@ impl Default for DatabaseLimits {
 }
 
 impl DatabaseLimits {
-    /// The limits of a grant, none of them left out.
+    /// Completes the limits of a grant.
     #[must_use]
     pub fn complete(&self, grant: &DatabaseGrantLimits) -> DatabaseGrantLimits {
         DatabaseGrantLimits {
@@ -157,7 +157,7 @@ impl Default for HttpLimits {
 }
 
 impl HttpLimits {
-    /// The limits of a grant.
+    /// Completes the limits of a grant.
     #[must_use]
     pub fn complete(&self, grant: &HttpGrantLimits) -> HttpLimits {
         HttpLimits {
@@ -195,7 +195,7 @@ pub struct GatewayModelPrice {
 }
 
 impl ModelBudgetConfig {
-    /// Checks that prices are prices.
+    /// Checks that prices are valid.
     ///
     /// # Errors
     /// Names the setting.

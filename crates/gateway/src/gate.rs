@@ -434,7 +434,7 @@ impl AcceptTask {
     }
 }
 
-/// Opens a door beside that of a grant, on the same audit.
+/// Opens a second door for a grant, with the same audit.
 fn open_door(
     shared: &Arc<GatewayShared>,
     tenant: &Arc<TenantShare>,
@@ -449,7 +449,7 @@ fn open_door(
     opened.map_err(|why| HttpError::new(ErrorCode::Conflict, why))
 }
 
-/// Returns a grant of a database as one that only reads, if it is one that writes.
+/// Returns the read-only variant of a database grant that may write; `None` for other grants.
 fn read_only(grant: &Grant) -> Option<Grant> {
     let reading = |grant: &DatabaseGrant| match grant.access {
         GrantAccess::ReadOnly => None,

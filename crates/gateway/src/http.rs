@@ -16,7 +16,7 @@ use crate::audit::{AuditFilter, PAGE_DEFAULT, PAGE_MAX};
 use crate::service::GatewayService;
 use crate::store::{event_of, outcome_of};
 
-/// Longest text that is looked for in records, in bytes.
+/// Longest search text, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
 /// Returns the routes of the gateway, for [`node::http::HttpShell`] to wrap.
@@ -57,7 +57,7 @@ struct AuditQuery {
     before: Option<u64>,
     order: AuditOrder,
     limit: Option<usize>,
-    /// What records are counted by; for a summary only.
+    /// Group of a summary; not allowed for records.
     by: Option<AuditSummaryKey>,
 }
 
@@ -72,7 +72,7 @@ impl AuditQuery {
         let texts = [("holder", &self.holder), ("tenant", &self.tenant), ("grant", &self.grant)];
         for (field, text) in texts.into_iter().chain([("text", &self.text)]) {
             let text = text.as_deref().unwrap_or_default();
-            // PostgreSQL has no such character in a text.
+            // PostgreSQL allows no NUL in a text.
             if text.len() > TEXT_BYTES_MAX || text.contains('\0') {
                 let message = format!("must have at most {TEXT_BYTES_MAX} bytes, none of them NUL");
                 return Err(http::HttpError::invalid(message).at(field));

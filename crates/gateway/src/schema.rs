@@ -1,4 +1,4 @@
-//! The `schema` of a grant: what names without a schema mean.
+//! The `schema` of a grant: the schema or search path for unqualified names.
 
 use api::TenantEngine;
 
@@ -9,13 +9,13 @@ use crate::doors::FieldError;
 /// (<https://dev.mysql.com/doc/refman/8.4/en/identifier-length.html>).
 const POSTGRES_NAME_BYTES_MAX: usize = 63;
 const MYSQL_NAME_CHARS_MAX: usize = 64;
-/// Names of a list.
+/// Most names of a list.
 const NAMES_MAX: usize = 16;
 
-/// Databases of MySQL that are about the server, and have passwords' hashes in them.
+/// MySQL's system databases, which contain password hashes.
 const SYSTEM_DATABASES: [&str; 3] = ["mysql", "performance_schema", "sys"];
 
-/// Checks that a server will take a schema, so that not every connection fails later.
+/// Checks that a server will accept a schema; otherwise every connection would fail later.
 ///
 /// # Errors
 /// Names the field.
@@ -45,7 +45,7 @@ fn is_system_database(name: &str) -> bool {
     SYSTEM_DATABASES.iter().any(|it| it.eq_ignore_ascii_case(name))
 }
 
-/// Returns whether a text is a list of names, as `search_path` is written.
+/// Returns whether a text is a list of names, in the syntax of `search_path`.
 fn is_search_path(text: &str) -> bool {
     let mut rest = text;
     for _ in 0..NAMES_MAX {
@@ -61,7 +61,7 @@ fn is_search_path(text: &str) -> bool {
     false
 }
 
-/// Bytes of the name that a text begins with, and what follows it.
+/// Returns the length of the name at the front of a text, and the rest of the text.
 fn name(text: &str) -> Option<(usize, &str)> {
     if let Some(quoted) = text.strip_prefix('"') {
         let (name, after) = quoted.split_once('"')?;

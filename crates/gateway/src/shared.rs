@@ -1,4 +1,4 @@
-//! State that the gates of all sandboxes have in common.
+//! State that the gates of all sandboxes share.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ pub(crate) struct GatewayShared {
     pub(crate) accounts: GrantAccounts,
     /// Permits, one for each connection that is served here.
     pub(crate) rooms: Arc<Semaphore>,
-    /// Lets nothing go outside after the server's lease.
+    /// Blocks outgoing traffic after the server's lease has ended.
     pub(crate) fence: EffectFence,
-    /// Turns of tenants: a connection that is served here takes those of its own.
+    /// Scheduler of tenants: a served connection runs in the share of its tenant.
     pub(crate) turns: FairScheduler,
     /// State of the tenants that have a sandbox.
     pub(crate) tenants: TenantValues<TenantShare>,
@@ -39,7 +39,7 @@ pub(crate) struct GatewayShared {
 pub(crate) struct TenantShare {
     /// Permits, one for each of their connections.
     pub(crate) rooms: Arc<Semaphore>,
-    /// Turns to look up a name.
+    /// Limits concurrent name lookups.
     pub(crate) lookups: Arc<Semaphore>,
 }
 

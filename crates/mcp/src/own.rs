@@ -29,7 +29,7 @@ impl CoveOffer {
         CoveOffer { native, version }
     }
 
-    /// The native interface, as a caller may use it.
+    /// Returns the native interface on behalf of a caller.
     fn api(&self, call: &McpCall) -> NativeApi {
         NativeApi::of(self.native.clone(), &call.headers, call.peer)
     }

@@ -14,7 +14,7 @@ use crate::service::{InspectAspect, InspectCell, InspectRows, ROWS_MAX, RowsPage
 const CSV: HeaderValue = HeaderValue::from_static("text/csv; charset=utf-8; header=present");
 const NEXT: HeaderName = HeaderName::from_static("x-next-page-token");
 
-/// Characters that a spreadsheet takes for the beginning of a formula.
+/// Characters that a spreadsheet interprets as the beginning of a formula.
 const FORMULA: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
 
 pub(super) async fn inspect(input: &CatalogRequest<'_>) -> Result<Response> {
@@ -127,7 +127,7 @@ fn csv(aspect: InspectAspect, rows: &InspectRows) -> Result<Response> {
     Ok(answer::other(StatusCode::OK, &headers, text.into_bytes()))
 }
 
-/// A value as it stands in a line. Text that a spreadsheet would calculate gets a sign before it.
+/// Formats a value for a line. Text that a spreadsheet would calculate gets a prefix.
 fn field(cell: &InspectCell) -> String {
     let text = match cell {
         InspectCell::Null => return String::new(),
@@ -139,7 +139,7 @@ fn field(cell: &InspectCell) -> String {
     if text.starts_with(FORMULA) { format!("'{text}") } else { text.to_owned() }
 }
 
-/// A line as RFC 4180 has it.
+/// Appends a line as in RFC 4180.
 fn put_line(out: &mut String, fields: impl Iterator<Item = String>) {
     for (place, field) in fields.enumerate() {
         if place > 0 {
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// The fields of lines, as who knows RFC 4180 reads them.
+    /// Parses the fields of lines as RFC 4180 specifies.
     fn read(text: &str) -> Vec<Vec<String>> {
         let (mut lines, mut line, mut field, mut quoted) = (vec![], vec![], String::new(), false);
         let mut rest = text.chars().peekable();

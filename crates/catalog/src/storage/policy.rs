@@ -1,5 +1,5 @@
-//! Session policies: what credentials of one table are good for, in the language of those who
-//! enforce it.
+//! Session policies: the permissions of one table's credentials, in the policy language of the
+//! token service.
 //!
 //! # References
 //! - <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_grammar.html>
@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 use super::scope::{FilePermission, TableScope};
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// Longest policy that token services take, in bytes.
+/// Longest policy that token services accept, in bytes.
 pub const POLICY_BYTES_MAX: usize = 2048;
 
 const READ: &[&str] = &["s3:GetObject"];
 const WRITE: &[&str] =
     &["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"];
 
-/// The policy for a table's places. `role` says which of Amazon's partitions they are in.
+/// Returns the policy for a table's locations. `role` determines Amazon's partition.
 ///
 /// # Errors
-/// `BadRequest` when there is more to say than a policy can hold.
+/// `BadRequest` if the policy would be too long.
 pub(super) fn session_policy(
     scope: &TableScope,
     permission: FilePermission,

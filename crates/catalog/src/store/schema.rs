@@ -1,6 +1,7 @@
-//! The tables, and how values are kept in them.
+//! The tables, and the representation of values in them.
 //!
-//! One text for SQLite and PostgreSQL but for the number of a log line, which the database gives.
+//! The same SQL for SQLite and PostgreSQL, except for the number of a log line, which the database
+//! assigns.
 //! Tables and views share a name space, so they share a relation.
 
 use node::store::MigrationStep;
@@ -8,7 +9,7 @@ use node::store::MigrationStep;
 /// Name of the service that owns the tables.
 pub(super) const SERVICE: &str = "catalog";
 
-/// Migrations of the tables to their newest version; only ever added to.
+/// Migrations of the tables; append only.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE catalog_warehouses (

@@ -2,10 +2,10 @@
 
 use node::gateway::GrantHolder;
 
-/// Sandbox and grant that a record is about.
+/// Sandbox and grant of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AuditSource {
-    /// Its id is empty where that is not known any more.
+    /// Holder; its id is empty if it is no longer known.
     pub(crate) holder: GrantHolder,
     pub(crate) grant: Box<str>,
 }

@@ -1,9 +1,9 @@
 //! A connection whose first bytes are read few at a time, so that HTTP/2 is refused in one way.
 //!
-//! hyper closes a connection without an answer when it reads the whole preface of HTTP/2 at once
-//! (RFC 9113 §3.4), and answers 400 when it reads the first line of it alone. Which of both a
-//! client saw depended on how its bytes arrived. Reads that are shorter than the preface make it
-//! always the answer.
+//! hyper closes a connection without a response when it reads the whole preface of HTTP/2 at once
+//! (RFC 9113 §3.4), and responds with 400 when it reads only its first line. So the result depended
+//! on how the client's bytes arrived. First reads shorter than the preface always yield the
+//! response.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9112#section-2>
@@ -17,11 +17,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes of `PRI * HTTP/2.0` and its line end, 8 fewer than the preface.
 const FIRST_BYTES: usize = 16;
 
-/// A stream that hands out its first [`FIRST_BYTES`] by themselves.
+/// A stream whose first [`FIRST_BYTES`] are returned in separate reads.
 #[derive(Debug)]
 pub(super) struct ShortFirstRead<S> {
     stream: S,
-    /// Bytes that are still to be handed out by themselves.
+    /// Remaining bytes of the first part.
     left: usize,
 }
 

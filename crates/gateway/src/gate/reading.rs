@@ -1,5 +1,5 @@
-//! The way of a reader's program to a warehouse that its grant may change: a listener beside that
-//! of the grant, where nothing can be written.
+//! Access of a reader's program to a warehouse whose grant may write: a second, read-only listener
+//! beside that of the grant.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::kinds::GrantListener;
 use crate::reader::ReaderRooms;
 use crate::shared::{GatewayShared, TenantShare};
 
-/// Listener for programs of readers. It is opened with the first statement and stays for as long
-/// as the grant holds, so that statements do not use up the sandbox's ports.
+/// Listener for programs of readers. It is opened with the first statement and stays open as long
+/// as the grant is valid, so that statements do not use up the sandbox's ports.
 pub(crate) struct ReadingListener {
     pub(super) shared: Arc<GatewayShared>,
     pub(super) tenant: Arc<TenantShare>,
@@ -30,7 +30,7 @@ pub(crate) struct ReadingListener {
     pub(super) opened: Mutex<Option<OpenedListener>>,
 }
 
-/// A listener that is served.
+/// A listener in service.
 pub(super) struct OpenedListener {
     port: u16,
     slot: RevocableListener,
@@ -45,14 +45,14 @@ impl fmt::Debug for ReadingListener {
 
 impl Drop for OpenedListener {
     fn drop(&mut self) {
-        // Closed here and now, not when the task is dropped.
+        // Closed immediately, not when the task is dropped.
         drop(self.slot.0.lock().take());
         self.task.abort();
     }
 }
 
 impl ReadingListener {
-    /// Returns the port inside, which is listened on from here on.
+    /// Returns the port in the sandbox, and opens the listener if necessary.
     ///
     /// # Errors
     /// If the sandbox has ended, or the warehouse was removed.
@@ -66,7 +66,7 @@ impl ReadingListener {
             HttpError::internal()
         })?;
         let port = address.port();
-        // Tables are loaded with the address that their files are asked for at.
+        // The address for requests of files is part of loaded tables.
         let grant =
             CatalogGrant { access: GrantAccess::ReadOnly, port: Some(port), ..self.grant.clone() };
         let (shared, tenant) = (&self.shared, &self.tenant);
@@ -83,7 +83,7 @@ impl ReadingListener {
         };
         let task = task::spawn(accepting.serve(door)).abort_handle();
         let opened = OpenedListener { port, slot, task };
-        // Where another statement was faster its listener stays, and this one is closed.
+        // If another statement was faster, its listener is kept, and this one is closed.
         Ok(self.opened.lock().get_or_insert(opened).port)
     }
 }

@@ -17,10 +17,10 @@ use crate::offers::{GrantNotOffered, TenantOffers};
 use crate::schema;
 use crate::shared::GatewayShared;
 
-/// Longest time that a limit of a grant may have, in seconds: a year.
+/// Greatest time limit of a grant, in seconds: a year.
 const SECONDS_MAX: f64 = 366.0 * 24.0 * 3600.0;
 
-/// Characters that need no encoding in a part of an address.
+/// Characters that need no encoding in a URL component.
 const PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A grant of a tenant of the bouncer.
@@ -70,7 +70,7 @@ impl GrantKind for DatabaseKind<'_> {
     }
 }
 
-/// Checks that limits of time are numbers of seconds.
+/// Checks that time limits are valid numbers of seconds.
 fn check_times(limits: &DatabaseGrantLimits) -> Result<(), FieldError> {
     let times = [
         ("statement_s", limits.statement_s),
@@ -91,7 +91,7 @@ fn check_times(limits: &DatabaseGrantLimits) -> Result<(), FieldError> {
 pub(super) struct ResolvedDatabase {
     pub(super) engine: TenantEngine,
     pub(super) grant: DatabaseGrant,
-    /// None of them left out.
+    /// Limits, all of them set.
     pub(super) limits: DatabaseGrantLimits,
     pub(super) facts: DatabaseFacts,
 }
@@ -106,7 +106,7 @@ impl ResolvedGrant for ResolvedDatabase {
                 ("PGPORT", port.to_string()),
                 ("PGDATABASE", database),
                 ("PGUSER", user),
-                // The connection does not leave the machine, and the other end has no certificate.
+                // The connection stays on this machine, and the other end has no certificate.
                 ("PGSSLMODE", "disable".to_owned()),
                 ("PGGSSENCMODE", "disable".to_owned()),
                 ("PGAPPNAME", "cove".to_owned()),

@@ -1,4 +1,4 @@
-//! Grants of servers outside, reached through the proxy.
+//! Grants of outside servers, reached through the proxy.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::egress::{EgressProxy, ProxyContext};
 use crate::offers::{GrantNotOffered, TenantOffers};
 use crate::shared::GatewayShared;
 
-/// Returns whether an offer names hosts that can be understood.
+/// Returns whether an offer has valid hosts.
 pub(super) fn is_offer(hosts: Option<&str>) -> bool {
     hosts.is_some_and(|hosts| HostPattern::parse(hosts).is_some())
 }
 
-/// A grant of servers outside.
+/// A grant of outside servers.
 pub(super) struct HttpKind<'a>(pub(super) &'a HttpGrant);
 
 impl GrantKind for HttpKind<'_> {
@@ -54,8 +54,8 @@ impl GrantKind for HttpKind<'_> {
     }
 }
 
-/// Checks that a single offer has the host with all that the rule wants beside it: otherwise a
-/// secret that is for one host could be sent to another one.
+/// Checks that a single offer has the host with everything else in the rule: otherwise a secret for
+/// one host could be sent to another one.
 fn is_host_offered(offers: &TenantOffers<'_>, rule: &HttpRule, host: &str) -> bool {
     let Some(wanted) = HostPattern::parse(host) else { return false };
     offers.any(|offer: &GrantOffer| {

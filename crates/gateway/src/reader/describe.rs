@@ -14,13 +14,13 @@ use super::pg::PgClient;
 use super::room::ResultRoom;
 use super::{SqlFailure, as_text};
 
-/// Objects that are described at most, and columns of one.
+/// Most objects in a description, and most columns of one.
 pub(super) const OBJECTS_MAX: u32 = 500;
 
 /// Objects, and whether there are more.
 pub(super) type Described = (Vec<DataObject>, bool);
 
-/// Tables and views that the role may read; schemas of the system are left out.
+/// Tables and views that the role may read, without system schemas.
 const PG_OBJECTS: &str = "SELECT n.nspname || '.' || c.relname, CASE c.relkind WHEN 'v' THEN 'view' \
      WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table' ELSE 'table' END, \
      obj_description(c.oid, 'pg_class') FROM pg_catalog.pg_class c \
@@ -30,7 +30,7 @@ const PG_OBJECTS: &str = "SELECT n.nspname || '.' || c.relname, CASE c.relkind W
      AND has_schema_privilege(n.oid, 'USAGE') \
      AND has_any_column_privilege(c.oid, 'SELECT') ORDER BY 1";
 
-/// One object by its name, which is read as in a statement.
+/// One object by its name, which is resolved as in a statement.
 const PG_OBJECT: &str = "SELECT n.nspname || '.' || c.relname, CASE c.relkind WHEN 'v' THEN 'view' \
      WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table' ELSE 'table' END, \
      obj_description(c.oid, 'pg_class') FROM pg_catalog.pg_class c \
@@ -75,7 +75,7 @@ enum DescribingClient {
 }
 
 impl DescribingClient {
-    /// Rows of a statement, and whether there are more.
+    /// Returns the rows of a statement, and whether there are more.
     async fn rows(
         &mut self,
         sql: &str,
@@ -93,11 +93,11 @@ impl DescribingClient {
     }
 }
 
-/// Describes a database, or one object in it; none when there is no such object, or the role may
+/// Describes a database, or one object in it; `None` if the object does not exist, or the role may
 /// not read it.
 ///
 /// # Errors
-/// Error of the database.
+/// An error of the database.
 pub(super) async fn database(
     engine: TenantEngine,
     stream: TcpStream,

@@ -21,29 +21,29 @@ use tokio::net::TcpStream;
 
 use super::describe::{Described, OBJECTS_MAX, not_found};
 
-/// Longest answer of the catalog, in bytes.
+/// Longest response of the catalog, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Namespaces whose tables are listed if no name is specified.
 const NAMESPACES_MAX: usize = 50;
 
-/// Deepest nesting of a type that is shown.
+/// Deepest shown nesting of a type.
 const DEPTH_MAX: usize = 16;
 
-/// Divides levels of a namespace in a path.
+/// Separator of a namespace's levels in a path.
 const SEPARATOR: &str = "%1F";
 
 /// A connection to the catalog.
 struct LakeClient {
     sender: SendRequest<Empty<Bytes>>,
-    /// Beginning of the warehouse's paths.
+    /// Prefix of the warehouse's paths.
     base: String,
 }
 
 /// Describes a warehouse, a namespace or a table.
 ///
 /// # Errors
-/// 404 when there is nothing of this name; when the catalog cannot answer.
+/// 404 if no object has this name; if the catalog does not respond.
 pub(super) async fn describe(
     stream: TcpStream,
     warehouse: &str,
@@ -80,7 +80,7 @@ fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// Path of a namespace, by its levels.
+/// Returns the path of a namespace, by its levels.
 fn namespace_path(levels: &[String]) -> String {
     let levels: Vec<String> = levels.iter().map(|level| encoded(level)).collect();
     format!("/namespaces/{}", levels.join(SEPARATOR))
@@ -97,7 +97,7 @@ fn namespace(levels: &[String]) -> DataObject {
 }
 
 impl LakeClient {
-    /// Asks for a document; none when there is no such thing.
+    /// Requests a document; `None` if it does not exist.
     async fn get(&mut self, path: &str) -> Result<Option<Value>, HttpError> {
         let request = Request::get(format!("{}{path}", self.base))
             .header(header::HOST, "127.0.0.1")
@@ -121,7 +121,7 @@ impl LakeClient {
         }
     }
 
-    /// Names of one list, page by page, until there are enough.
+    /// Returns the names of one list, page by page, until there are enough.
     async fn list(&mut self, path: &str, field: &str) -> Result<Option<Vec<Value>>, HttpError> {
         let mut found = Vec::new();
         let mut token = String::new();
@@ -142,7 +142,7 @@ impl LakeClient {
         Ok(Some(found))
     }
 
-    /// Namespaces at the top, with their tables.
+    /// Returns the top-level namespaces, with their tables.
     async fn everything(&mut self) -> Result<Described, HttpError> {
         let namespaces = self.list("/namespaces", "namespaces").await?.unwrap_or_default();
         let mut truncated = namespaces.len() > NAMESPACES_MAX;
@@ -169,7 +169,7 @@ impl LakeClient {
         Ok(Some(tables.iter().map(table).collect()))
     }
 
-    /// A table, or else the contents of a namespace.
+    /// Returns a table, or else the contents of a namespace.
     async fn named(&mut self, name: &str) -> Result<Described, HttpError> {
         let levels: Vec<String> = name.split('.').map(str::to_owned).collect();
         if levels.iter().any(String::is_empty) {
@@ -195,7 +195,7 @@ impl LakeClient {
     }
 }
 
-/// A table by its metadata.
+/// Describes a table by its metadata.
 fn loaded(name: &str, metadata: &Value) -> DataObject {
     let current = |list: &str, id: &str, of: &str| {
         let wanted = metadata.get(id)?;
@@ -248,7 +248,7 @@ fn column(field: &Value) -> DataColumn {
     }
 }
 
-/// A type as Spark and Trino write it: `list<int>`, `struct<a: string>`.
+/// Formats a type as in Spark and Trino: `list<int>`, `struct<a: string>`.
 fn type_name(kind: &Value, depth: usize) -> String {
     if let (Some(name), true) = (kind.as_str(), depth > 0) {
         return name.to_owned();

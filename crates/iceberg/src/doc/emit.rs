@@ -298,7 +298,7 @@ impl TableDoc {
         }
     }
 
-    /// Makes every part a share in the text of `places`. Walks as `write` does.
+    /// Replaces every part by a slice of the text of `places`. Visits them in the order of `write`.
     fn move_into(&mut self, places: &mut WrittenParts<'_>) -> Option<()> {
         let mut slots = std::mem::take(&mut self.layout.slots);
         for slot in &mut slots {
@@ -312,7 +312,7 @@ impl TableDoc {
                         places.value(raw)?;
                         continue;
                     }
-                    // It says something else, or its elements are what counts.
+                    // Its value has changed, or its elements are written one by one.
                     form.raw = None;
                 }
                 slot.trim();
@@ -364,8 +364,8 @@ impl TableDoc {
         }
     }
 
-    /// Gives the document every member that one of its version has; what it came without otherwise
-    /// stays out of it.
+    /// Adds every member that a document of its version has; other members that were absent stay
+    /// absent.
     pub(crate) fn complete(&mut self) {
         self.layout.complete(self.format_version, !self.encryption_keys.is_empty());
     }

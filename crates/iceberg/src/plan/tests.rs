@@ -255,7 +255,7 @@ proptest! {
 
 const FLOATS: [f64; 8] = [f64::NAN, -1.5, -0.0, 0.0, 1.0, f64::MAX, f64::MIN_POSITIVE, 2.0];
 
-/// A filter on columns 0 to 2, each with a row value.
+/// A filter on columns 0 to 2, each of which stands for a truth value.
 fn bound(depth: u32) -> impl Strategy<Value = BoundFilter> {
     let leaf = (0..3).prop_map(|column| {
         BoundFilter::Leaf(Box::new(BoundPredicate {

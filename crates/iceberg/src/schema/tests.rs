@@ -1,6 +1,6 @@
-//! Schemas, specifications and orders by a table of documents. `ours` marks those of which the
-//! reference (Iceberg 1.11) says something else: it knows no types of tomorrow and no transforms of
-//! several columns, and takes ids that are reserved or stand for two fields.
+//! Schemas, specifications and orders by a table of documents. `ours` marks those on which the
+//! reference (Iceberg 1.11) differs: it rejects unknown types and transforms of several columns,
+//! and accepts ids that are reserved or shared by two fields.
 
 use std::collections::HashSet;
 

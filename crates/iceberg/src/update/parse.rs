@@ -1,5 +1,5 @@
-//! Reads what a client asks of a table. What is not known here is refused: a commit that is carried
-//! out in part would be another one.
+//! Parses a commit request for a table. Unknown parts are rejected: a partly applied commit would
+//! be a different one.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
@@ -12,10 +12,10 @@ use crate::json::cursor::JsonCursor;
 use crate::json::{RawJson, RawString};
 use crate::{CatalogError, Result};
 
-/// Reads the body of a commit.
+/// Parses the body of a commit.
 ///
 /// # Errors
-/// `BadRequest`: it is none, or something in it is not known; or `TooLarge`.
+/// `BadRequest`: it is malformed, or has an unknown part; or `TooLarge`.
 pub fn parse_commit(body: &RawJson) -> Result<CommitRequest> {
     let (identifier, requirements) = commit_parts(body, REQUIREMENTS_MAX, requirement)?;
     let list = body.present("updates").ok_or_else(|| missing("updates"))?;
@@ -33,14 +33,14 @@ pub fn parse_commit(body: &RawJson) -> Result<CommitRequest> {
     Ok(CommitRequest { identifier, requirements, updates })
 }
 
-/// Reads the identifier and the requirements of a commit to a table or a view.
+/// Parses the identifier and the requirements of a commit to a table or a view.
 pub(crate) fn commit_parts<T>(
     body: &RawJson,
     most: usize,
     requirement: impl Fn(&RawJson) -> Result<T>,
 ) -> Result<(Option<TableIdent>, Vec<T>)> {
     let identifier = body.present("identifier").map(|it| it.decode()).transpose()?;
-    // There are clients that send none rather than an empty list.
+    // Some clients omit an empty list.
     let mut requirements = Vec::new();
     if let Some(list) = body.present("requirements") {
         for item in list.items()? {
@@ -95,7 +95,7 @@ fn update(item: &RawJson) -> Result<TableUpdate> {
         "remove-snapshots" => TableUpdate::RemoveSnapshots(longs(item, "snapshot-ids")?),
         "remove-snapshot-ref" => TableUpdate::RemoveSnapshotRef(text(item, "ref-name")?),
         "set-location" => TableUpdate::SetLocation(text(item, "location")?),
-        // The older names are what clients before 1.0 send.
+        // Clients before 1.0 send the older names.
         "set-properties" => {
             TableUpdate::SetProperties(properties(either(item, "updates", "updated")?)?)
         }
@@ -125,7 +125,7 @@ fn snapshot(value: &RawJson) -> Result<TableSnapshot> {
     TableSnapshot::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())
 }
 
-/// The reference's members stand beside the name and the action.
+/// Parses a reference, whose members are in the same object as the name and the action.
 fn reference(item: &RawJson) -> Result<SnapshotReference> {
     let name = RawString::new(&text(item, "ref-name")?);
     let mut reference =

@@ -239,7 +239,7 @@ impl ViewBuilder {
         if self.added_schemas > ADDED_MAX {
             return Err(too_many("schemas", ADDED_MAX));
         }
-        // A view may be of a table of any version.
+        // A view may have a schema of any table version.
         check_schema(raw, FORMAT_VERSION_MAX)?;
         let schemas = &mut self.doc.schemas;
         let known = schemas.iter().find(|it| same_schema(&it.raw, raw));
@@ -282,7 +282,7 @@ impl ViewBuilder {
             self.last_added_version = Some(known.id);
             return Ok(());
         }
-        // A client's id counts while it is above all there are.
+        // A client's id is used if it is greater than all existing ones.
         version.id = next_id(self.doc.versions.iter().map(|it| it.id), version.id.max(1))?;
         let raw = with_id(&version.raw, "version-id", version.id);
         version.raw = with_id(&raw, "schema-id", schema_id);
@@ -316,7 +316,7 @@ impl ViewBuilder {
         Ok(())
     }
 
-    /// The document, once it is known to be one. `base` is what the view was.
+    /// Returns the document, after checking it. `base` is the previous view.
     pub(super) fn finish(mut self, base: Option<&ViewDoc>) -> Result<ViewDoc> {
         if self.doc.versions.is_empty() {
             return Err(illegal("Invalid view: no versions were added"));
@@ -331,8 +331,8 @@ impl ViewBuilder {
         Ok(self.doc)
     }
 
-    /// Drops the oldest versions that are too many, and what the log says of the time before any of
-    /// them was gone.
+    /// Drops the oldest excess versions, and the log entries from before the removal of any of
+    /// them.
     fn expire(&mut self) -> Result<()> {
         let doc = &mut self.doc;
         let kept = match doc.properties.get(HISTORY_ENTRIES) {

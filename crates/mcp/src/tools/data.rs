@@ -12,13 +12,13 @@ use super::{ToolOutcome, ToolResult, parse_arguments, session_path};
 use crate::content::HEAD_BYTES;
 use crate::native::NativeApi;
 
-/// Rows that are returned when the model says nothing.
+/// Number of returned rows if the model does not set it.
 const ROWS_DEFAULT: u32 = 100;
 
 /// Longest value that is shown whole in a table, in bytes.
 const CELL_BYTES_MAX: usize = 200;
 
-/// Sessions whose grants are listed.
+/// Most sessions whose grants are listed.
 const LISTED_MAX: usize = 50;
 
 #[derive(Debug, Deserialize)]
@@ -68,7 +68,7 @@ fn grant_path(session: &str, grant: &str) -> Result<String, ToolResult> {
     Ok(format!("{}/grants/{name}", session_path(session)?))
 }
 
-/// Rows as a table of text, cut behind its head.
+/// Formats rows as a text table, truncated at the end.
 fn table(result: &Value) -> String {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let columns = list(&result["columns"]);
@@ -102,7 +102,7 @@ fn table(result: &Value) -> String {
     text
 }
 
-/// A value in a table: on one line, and not too long.
+/// Formats a value for a table: on one line, and truncated.
 fn cell(value: &Value) -> String {
     let text = match value {
         Value::Null => "NULL".to_owned(),
@@ -171,7 +171,7 @@ pub(super) async fn describe(api: &NativeApi, args: Map<String, Value>) -> ToolO
     }
 }
 
-/// Sessions with the grants that lead to data.
+/// Returns the sessions with their data grants.
 fn grants(sessions: &[Value]) -> ToolResult {
     let (mut text, mut listed) = (String::new(), Vec::new());
     for session in sessions {

@@ -11,10 +11,10 @@ use super::{ToolOutcome, ToolResult, parse_arguments, session_path};
 use crate::content;
 use crate::native::NativeApi;
 
-/// Sessions that are listed.
+/// Most sessions in a list.
 const LISTED_MAX: usize = 50;
 
-/// Time after which a command is ended when the model says nothing, in seconds.
+/// Default time limit of a command, in seconds.
 const COMMAND_SECONDS: f64 = 120.0;
 
 #[derive(Debug, Deserialize)]
@@ -113,8 +113,8 @@ pub(super) async fn manage(api: &NativeApi, args: Map<String, Value>) -> ToolOut
     })
 }
 
-/// A grant by its short form: `postgres:shop`. It reads; grants that write are for the native
-/// interface.
+/// Parses the short form of a grant: `postgres:shop`. It is read-only; grants that may write are
+/// requested over the native interface.
 fn grant(label: &str) -> Result<Value, ToolResult> {
     let (kind, name) = label.split_once(':').unwrap_or((label, ""));
     let field = match kind {
@@ -131,7 +131,7 @@ fn grant(label: &str) -> Result<Value, ToolResult> {
     Ok(json!({ "kind": kind, field: name }))
 }
 
-/// A session in a line.
+/// Formats a session in one line.
 fn line(session: &Value) -> String {
     let text = |name: &str| session[name].as_str().unwrap_or_default().to_owned();
     let mut line = format!("{} {}", text("id"), text("state"));
@@ -148,7 +148,7 @@ fn line(session: &Value) -> String {
     line
 }
 
-/// Grants of a session that lead to data, by their labels; by their ports where two have the same.
+/// Returns the labels of a session's data grants; with ports if labels are ambiguous.
 pub(super) fn data_grants(session: &Value) -> Vec<String> {
     let grants = session["grants"].as_array().map_or(&[][..], Vec::as_slice);
     let label = |grant: &Value| {
@@ -168,7 +168,7 @@ pub(super) fn data_grants(session: &Value) -> Vec<String> {
     names.collect()
 }
 
-/// The fields of a session that a model can do something with.
+/// Returns the fields of a session that are useful for a model.
 fn brief(session: &Value) -> Value {
     json!({
         "id": session["id"],

@@ -1,4 +1,4 @@
-//! API keys at rest.
+//! Stored API keys.
 
 use std::sync::atomic::AtomicU64;
 
@@ -11,7 +11,7 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::rights_changed;
 
 impl AccessStore {
-    /// Keeps a new key.
+    /// Stores a new key.
     pub(in crate::access) async fn insert_key(&self, key: ApiKey) -> Result<()> {
         let written = self.0.transact("catalog.insert_key", move |it| {
             require_room(it, "SELECT COUNT(*) FROM catalog_api_keys", KEYS_MAX, "API keys")?;
@@ -42,7 +42,7 @@ impl AccessStore {
         written.await
     }
 
-    /// Gives a key another secret.
+    /// Replaces a key's secret.
     pub(in crate::access) async fn rotate_key(
         &self,
         id: &str,
@@ -82,7 +82,7 @@ impl AccessStore {
     }
 }
 
-/// All keys.
+/// Returns all keys.
 pub(super) fn all(it: &mut dyn StoreTransaction) -> Stored<Vec<ApiKey>> {
     let sql = "SELECT id, client, name, secret, previous, previous_until_ms, created_ms, ends_ms, \
         used_ms FROM catalog_api_keys ORDER BY id";

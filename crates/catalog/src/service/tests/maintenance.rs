@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// Magic bytes of Avro containers, also used as the sync marker here.
+/// Magic bytes of Avro containers, and the sync marker of the blocks in these tests.
 const MAGIC: &[u8] = b"Obj\x01";
 const SYNC: &[u8] = b"sixteen bytes...";
 

@@ -25,7 +25,7 @@ const OLD_PLACES: &str = "
     INSERT INTO catalog_places (relation, place) VALUES ('tb_1', 'file:///w/ä/t');
     INSERT INTO catalog_places (relation, place) VALUES ('tb_2', 'file:///w/ä/d')";
 
-/// Number of migrations with which locations were added, and catalog roles not yet.
+/// Number of migrations after which locations exist, and before which catalog roles do not.
 const STEPS_TO_PLACES: usize = 6;
 const STEPS_TO_ROLES: usize = 9;
 

@@ -11,11 +11,11 @@ use wire::mysql::lenenc::PacketReader;
 
 use super::super::values::{self, ValueForm};
 
-/// Mark of columns without a sign.
+/// Flag of unsigned columns.
 const FLAG_UNSIGNED: u16 = 1 << 5;
-/// Mark of columns of an enumeration.
+/// Flag of enumeration columns.
 const FLAG_ENUM: u16 = 1 << 8;
-/// Mark of columns of a set.
+/// Flag of set columns.
 const FLAG_SET: u16 = 1 << 11;
 /// The character set of bytes.
 const CHARSET_BINARY: u16 = 63;
@@ -93,8 +93,8 @@ impl MysqlType {
         bytes.map_or(Value::Null, |bytes| values::value(self.form(), bytes))
     }
 
-    /// Reads a value of the binary protocol; it is the same as in the text protocol, but for parts
-    /// of seconds that are all zero. None when it is cut off.
+    /// Reads a value of the binary protocol; the result is the same as in the text protocol, except
+    /// for fractional seconds that are all zero. `None` if it is truncated.
     pub(super) fn binary(self, reader: &mut PacketReader<'_>) -> Option<Value> {
         let is_unsigned = self.is_unsigned();
         let text = match self.code {
@@ -129,7 +129,7 @@ impl MysqlType {
     }
 }
 
-/// A date, with its time for what is more than that.
+/// Reads a date, with the time for types that have one.
 fn date(code: u8, reader: &mut PacketReader<'_>) -> Option<String> {
     let length = reader.u8()?;
     let mut part = PacketReader::new(reader.bytes(usize::from(length))?);
@@ -146,7 +146,7 @@ fn date(code: u8, reader: &mut PacketReader<'_>) -> Option<String> {
     Some(text)
 }
 
-/// A span of time, in hours.
+/// Reads a time span, in hours.
 fn time(reader: &mut PacketReader<'_>) -> Option<String> {
     let length = reader.u8()?;
     let mut part = PacketReader::new(reader.bytes(usize::from(length))?);
