@@ -124,27 +124,27 @@ pub struct AuditPage {
     pub left_out: u64,
 }
 
-/// Outcomes and the statuses that stand for them.
+/// Outcomes, with the statuses of each.
 const OUTCOMES: [(&str, u16, u16); 3] =
     [("done", 0, 399), ("refused", 400, 499), ("failed", 500, u16::MAX)];
 
-/// Returns what became of a request with this status.
+/// Returns the outcome of a request with this status.
 pub(super) fn outcome(status: u16) -> &'static str {
     let found = OUTCOMES.iter().find(|(_, from, to)| (*from..=*to).contains(&status));
     found.map_or("failed", |(name, ..)| name)
 }
 
-/// The statuses of an outcome; all for none.
+/// Returns the statuses of an outcome; all statuses without an outcome.
 pub(super) fn statuses(outcome: Option<&str>) -> (u16, u16) {
     let found = OUTCOMES.iter().find(|(name, ..)| Some(*name) == outcome);
     found.map_or((0, u16::MAX), |(_, from, to)| (*from, *to))
 }
 
 impl CatalogAuditFilter {
-    /// The outcome of this name.
+    /// Returns the outcome of this name.
     ///
     /// # Errors
-    /// `BadRequest` when there is none.
+    /// `BadRequest` if there is none.
     pub fn outcome_of(name: &str) -> Result<&'static str> {
         let found = OUTCOMES.iter().find(|(known, ..)| *known == name).map(|(known, ..)| *known);
         found.ok_or_else(|| {
@@ -157,13 +157,13 @@ impl CatalogAuditFilter {
     }
 }
 
-/// Lines that wait to be written.
+/// Buffered lines.
 #[derive(Debug)]
 pub(super) struct CatalogAudit {
     pub(super) limits: CatalogAuditLimits,
     waiting: Mutex<Vec<AuditLine>>,
     left_out: AtomicU64,
-    /// Seconds since 1970, and how many lines there were about strangers in that one.
+    /// The present second since 1970, and its number of lines about unauthenticated clients.
     strangers: Mutex<(u64, u32)>,
     /// Held while lines are written, so that readers wait for the write.
     writing: tokio::sync::Mutex<()>,
@@ -180,7 +180,7 @@ impl CatalogAudit {
         }
     }
 
-    /// Takes a line, or counts it.
+    /// Buffers a line, or counts it as lost.
     fn put(&self, line: AuditLine) {
         if line.principal.is_none() && !self.has_room_for_stranger(line.at_ms / 1000) {
             self.left_out.fetch_add(1, Ordering::Relaxed);
@@ -207,7 +207,7 @@ impl CatalogAudit {
         std::mem::take(&mut *self.waiting.lock())
     }
 
-    /// Puts back what could not be written, as far as there is room.
+    /// Puts back lines that could not be written, as far as there is space.
     fn put_back(&self, mut lines: Vec<AuditLine>) {
         let mut waiting = self.waiting.lock();
         let room = WAITING_MAX.saturating_sub(waiting.len());
@@ -224,7 +224,7 @@ impl CatalogAudit {
 pub struct AccessAudit<'a>(pub(super) &'a AccessControl);
 
 impl AccessAudit<'_> {
-    /// Writes down, soon, what became of a request.
+    /// Buffers a line for the outcome of a request.
     pub(crate) fn audit(
         self,
         who: Option<&CatalogPrincipal>,
@@ -256,10 +256,10 @@ impl AccessAudit<'_> {
         });
     }
 
-    /// Writes lines that wait.
+    /// Writes buffered lines.
     ///
     /// # Errors
-    /// When the store cannot be written. They wait again then.
+    /// If the store cannot be written. The lines are buffered again.
     pub async fn write_audit(self) -> Result<()> {
         let _lock = self.0.0.audit.writing.lock().await;
         let mut lines = self.0.0.audit.take();
@@ -299,7 +299,7 @@ impl AccessAudit<'_> {
     /// Removes lines that are too old or too many.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(super) async fn shorten_audit(self) -> Result<()> {
         let CatalogAuditLimits { age, lines_max } = self.0.0.audit.limits;
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);

@@ -148,7 +148,7 @@ fn line(session: &Value) -> String {
     line
 }
 
-/// Returns the labels of a session's data grants; with ports if labels are ambiguous.
+/// Returns the labels of a session's data grants; ports instead of ambiguous labels.
 pub(super) fn data_grants(session: &Value) -> Vec<String> {
     let grants = session["grants"].as_array().map_or(&[][..], Vec::as_slice);
     let label = |grant: &Value| {
