@@ -3,7 +3,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `request`, `expression`, `bind`, `metadata_columns` | what is asked for: read, then with the table's columns |
+//! | `request`, `expression`, `bind`, `metadata_columns` | requests: parsed, bound to columns |
 //! | `avro`, `manifest` | manifests: decoding and content |
 //! | `value`, `calendar`, `transform` | values in all their forms, and partition transforms |
 //! | `facts`, `prune`, `deletes` | pruning, residual filters, applicable deletes |

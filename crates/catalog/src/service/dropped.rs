@@ -548,7 +548,7 @@ impl DroppedRelations {
         Ok(doc)
     }
 
-    /// Purges what has been dropped long enough, and removes old lines of the log.
+    /// Purges relations whose retention has ended, and removes old lines of the log.
     ///
     /// # Errors
     /// If the store cannot be used. A failed purge is logged, and retried by a later sweep.

@@ -303,7 +303,7 @@ impl BoundScan {
 #[derive(Debug)]
 pub struct PlanPageBuilder {
     page: PlanPage,
-    /// Position of what is left to be scanned.
+    /// Position of the rest of the scan.
     rest: ScanPosition,
     /// Index after the last manifest for this response.
     end: usize,

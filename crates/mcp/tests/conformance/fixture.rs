@@ -236,7 +236,7 @@ fn resource(uri: &str, text: &str) -> Value {
     })
 }
 
-/// Results that are always the same.
+/// Constant results.
 fn content(name: &str) -> McpOutcome {
     let image = json!({ "type": "image", "data": PNG, "mimeType": "image/png" });
     let content = match name {
@@ -401,7 +401,7 @@ fn with_schema() -> Value {
     })
 }
 
-/// A tool one of whose arguments stands in a header as well.
+/// A tool with an argument that a header repeats.
 fn with_header() -> Value {
     json!({
         "name": "test_header_parameter",

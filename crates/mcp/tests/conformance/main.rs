@@ -50,8 +50,8 @@ async fn with_server(client: impl FnOnce(SocketAddr) + Send + 'static) {
     serving.abort();
 }
 
-/// Runs what a revision requires. What is not expected to pass is in a file, with the reasons; the
-/// suite fails as well when something in it passes.
+/// Runs the suite's scenarios of a revision. Expected failures are in a file, with the reasons; the
+/// suite also fails if one of them passes.
 async fn conforms_to(revision: &'static str) {
     with_server(move |address| {
         let scratch = Scratch::new();
