@@ -1,21 +1,22 @@
-//! Disks of sessions: files with a file system in them, mounted where nobody sees it.
+//! Disks of sessions: files with a file system in them, mounted in no mount namespace.
 //!
 //! A *disk* is a sparse file, its *image*, with an ext4 file system of a fixed size. So its limits
-//! are exact, deleted files give their room back, and what was there when the power went is
-//! consistent. A *layer* is an image that does not change any more; any number of sessions stand on
-//! it.
+//! are exact, deleted files free their space, and the file system is consistent after a power
+//! failure. A *layer* is an image that does not change any more; any number of sessions can use it
+//! as a lower directory.
 //!
-//! To *attach* an image is to lock the file, to show it as a loop device with that very open file,
-//! and to mount the device in no mount name space. The kernel gives up the lock when the last mount
-//! of the image is gone, whoever had it and however that ended: no image is ever attached twice,
-//! nothing has to be cleaned up, and whoever wants an image whose holder has just died waits.
-//! Images belong on a file system of this machine, because locks of a network's are not these.
+//! To *attach* an image, Cove locks the file, makes it a loop device through that same open file,
+//! and mounts the device in no mount namespace. The kernel releases the lock when the last mount of
+//! the image goes away, however its owner ended: no image is ever attached twice, no cleanup is
+//! necessary, and an attempt to attach an image whose owner has just died waits for the lock.
+//! Images must be on a local file system, because locks on a network file system do not give these
+//! guarantees.
 //!
-//! On every disk there are `u`, which becomes the upper directory of a session's file system, with
-//! `workspace` and `home` in it; `uw`, where the kernel prepares changes to it; and `e`, which is
-//! empty. Files belong to [`DISK_USER`] there, and everywhere to whom a mount maps that.
+//! Every disk contains `u`, which becomes the upper directory of a session's file system, with
+//! `workspace` and `home` in it; `uw`, the overlay's work directory; and `e`, which is empty. Files
+//! on the disk belong to [`DISK_USER`]; each mount maps that owner to another.
 //!
-//! Everything here blocks, dropping included. None of it works without root.
+//! All functions here block, and so does dropping a value. All of them require root.
 
 mod image;
 mod loops;
@@ -41,11 +42,11 @@ use loops::ImageAccess;
 pub use image::{ImageExtents, ImageWriter, is_zero};
 pub(crate) use users::slot_users;
 
-/// Owner, on disks, of everything that programs of sessions own. Theirs is mapped to it.
+/// Owner, on disks, of all files of a session's programs. Mounts map the session's user to it.
 pub(crate) const DISK_USER: u32 = 1000;
-/// Owner, on disks, of what the guest init makes: marks of deleted files, above all.
+/// Owner, on disks, of files that the guest init makes, above all whiteouts of deleted files.
 pub(crate) const DISK_INIT: u32 = 0;
-/// The directory that becomes the upper one of an overlay, with what is shown of it.
+/// Upper directory of an overlay, with the directories that sessions see.
 pub(crate) const UPPER: &str = "u";
 /// Work directory of the overlay.
 pub(crate) const UPPER_WORK: &str = "uw";
@@ -54,45 +55,45 @@ pub(crate) const EMPTY: &str = "e";
 /// Directories in [`UPPER`] that sessions see, at `/workspace` and `/home/user`.
 pub(crate) const SHOWN: [&str; 2] = ["workspace", "home"];
 
-/// Smallest room for files that a disk can have. Its journal alone takes a quarter of that.
+/// Smallest size of a disk in bytes. The journal alone takes a quarter of that.
 pub const DISK_BYTES_MIN: u64 = 16 << 20;
-/// Largest.
+/// Largest size of a disk in bytes.
 pub const DISK_BYTES_MAX: u64 = 1 << 40;
 /// Fewest files that a disk can have room for.
 pub const DISK_INODES_MIN: u64 = 64;
 
 /// Unit of everything on a disk, of its loop device, and of its image.
 const BLOCK_BYTES: u32 = 4096;
-/// Bytes that a disk needs for each file that it has room for: one that is not empty takes a block.
+/// Bytes that a disk needs for each inode: a file that is not empty takes a block.
 pub const DISK_BYTES_PER_INODE: u64 = BLOCK_BYTES as u64;
-/// The smallest that ext4 takes; a larger one would only lie in the page cache.
+/// Size of the journal: the minimum of ext4. A larger journal would only occupy the page cache.
 const JOURNAL_BYTES: u64 = 4 << 20;
 const INODE_BYTES: u64 = 256;
 /// Inodes that are always in use: the ten inodes with fixed numbers, among them the root; our five
-/// directories, and the one that an overlay makes in its work directory.
+/// directories, and the directory that an overlay makes in its work directory.
 const OWN_INODES: u64 = 16;
-/// Room that ext4 keeps free for what it must be able to write: a fiftieth, and no more than this.
+/// Maximum of the space that ext4 reserves for its own writes, which is a fiftieth of the disk.
 const KEPT_FREE_BYTES_MAX: u64 = 16 << 20;
-/// Images are a multiple of this.
+/// Granularity of image sizes.
 const IMAGE_BYTES_UNIT: u64 = 1 << 20;
-/// Changes whenever blank disks do, so that no template of another version is used.
+/// Version of the content of blank disks; templates of other versions are not used.
 const TEMPLATE_VERSION: u32 = 2;
 /// Directories in which `mkfs.ext4` is searched.
 const TOOL_DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
-/// Features of the file system, all of them, whatever the defaults of the tool are.
+/// All features of the file system, independent of the defaults of the tool.
 const FEATURES: &str = "none,has_journal,ext_attr,dir_index,filetype,extent,64bit,flex_bg,\
      sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
-/// First kernel in which overlays take mounts that map owners.
+/// First kernel in which overlays accept idmapped mounts.
 const KERNEL_MIN: (u32, u32) = (5, 19);
-/// Templates that are kept; of most servers all disks have one of few sizes.
+/// Maximum number of templates; on most servers all disks have one of a few sizes.
 const TEMPLATES_MAX: usize = 32;
-/// Number of times that a copy is begun while programs write to the disk.
+/// Maximum number of attempts to copy a disk while programs write to it.
 const COPY_TRIES_MAX: u32 = 8;
-/// Longest that an image of our own is waited for after it was detached.
+/// Longest wait for the lock of an image of our own after it was detached.
 const DETACH_WAIT: Duration = Duration::from_secs(10);
-/// Characters of the tool's output that are passed on.
+/// Characters of the tool's output that an error includes.
 const TOOL_CHARS_MAX: usize = 500;
-/// Free stretches shorter than this are not told to the device: they are hardly worth it.
+/// Free extents shorter than this are not trimmed, because they free little space.
 const TRIM_BYTES_MIN: u64 = 64 << 10;
 
 /// Size of a disk.
@@ -107,63 +108,63 @@ pub struct DiskSize {
 /// Usage of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// Bytes that files and directories take.
+    /// Bytes in use by files and directories.
     pub bytes: u64,
-    /// Bytes that they can take.
+    /// Bytes available to files and directories in total.
     pub bytes_total: u64,
-    /// Files and directories.
+    /// Number of files and directories.
     pub inodes: u64,
-    /// Files and directories that there can be.
+    /// Maximum number of files and directories.
     pub inodes_total: u64,
 }
 
 /// Why a disk could not be made, attached, copied or read.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// This machine has not what disks need. Nobody's fault who asks for one.
+    /// This machine lacks something that disks need; the request itself is valid.
     #[error("{missing}; {remedy}")]
     Unsupported {
-        /// Missing thing.
+        /// What is missing.
         missing: String,
         /// Remedy.
         remedy: &'static str,
     },
-    /// No disk can have such a size.
+    /// The requested size is out of range.
     #[error("`{field}` must be between {least} and {most}, not {value}")]
     Size {
         /// The field of [`DiskSize`].
         field: &'static str,
         /// Value.
         value: u64,
-        /// The smallest that it can be.
+        /// Smallest valid value.
         least: u64,
-        /// The largest.
+        /// Largest valid value.
         most: u64,
     },
-    /// The image stayed attached elsewhere for as long as the caller would wait.
+    /// The image stayed attached elsewhere for the whole wait of the caller.
     #[error("the disk image {} is in use", path.display())]
     InUse {
         /// The image.
         path: PathBuf,
     },
-    /// Programs wrote to the disk all the time that it was to be copied.
+    /// Programs wrote to the disk during every attempt to copy it.
     #[error("programs write to the disk {} all the time", path.display())]
     Busy {
         /// The image.
         path: PathBuf,
     },
-    /// There is an image already where one should be made.
+    /// An image with this name exists already.
     #[error("the disk image {} exists already", path.display())]
     Exists {
         /// The image.
         path: PathBuf,
     },
-    /// No disk image, or not a whole one.
+    /// The file is not a disk image, or only a part of one.
     #[error("the disk image {} is damaged: {detail}", path.display())]
     Damaged {
         /// The image.
         path: PathBuf,
-        /// In what way.
+        /// Kind of damage.
         detail: String,
     },
     /// The kernel refused a step.
@@ -171,9 +172,9 @@ pub enum DiskError {
     Io {
         /// Step that was tried, as a verb phrase.
         step: &'static str,
-        /// With what.
+        /// File that the step was tried with.
         path: PathBuf,
-        /// The kernel's answer.
+        /// Error of the kernel.
         #[source]
         source: io::Error,
     },
@@ -197,7 +198,7 @@ impl<T> DiskErrorContext<T> for io::Result<T> {
     }
 }
 
-/// Makes disks.
+/// Creates blank disks from templates.
 #[derive(Clone, Debug)]
 pub struct Disks(Arc<DisksInner>);
 
@@ -210,8 +211,8 @@ struct DisksInner {
 }
 
 impl Disks {
-    /// Looks for everything that disks need, and says what is missing. Templates of blank disks are
-    /// kept in `templates`, which is made.
+    /// Checks that the machine has everything that disks need, and creates the directory
+    /// `templates` for templates of blank disks.
     pub fn open(templates: &Path) -> Result<Disks, DiskError> {
         if sys::effective_ids().0 != 0 {
             let missing = "disks of sessions need root".to_owned();
@@ -229,7 +230,7 @@ impl Disks {
         Ok(Disks(Arc::new(inner)))
     }
 
-    /// Bytes that are free where the templates are, which is where disks are kept.
+    /// Free bytes of the file system with the templates, which is also the one with the disks.
     pub fn free_bytes(&self) -> Result<u64, DiskError> {
         let templates = &self.0.templates;
         let directory = File::open(templates).at("open", templates)?;
@@ -237,8 +238,8 @@ impl Disks {
         Ok(space.blocks_available.saturating_mul(space.block_bytes))
     }
 
-    /// Makes a blank disk. It is there completely or not at all, and never in place of another. It
-    /// is durable after [`AttachedDiskImage::sync`].
+    /// Creates a blank disk, completely or not at all, and never replaces another. It is durable
+    /// after [`AttachedDiskImage::sync`].
     pub fn create(&self, path: &Path, size: DiskSize) -> Result<(), DiskError> {
         check_size(size)?;
         let from = self.template(size)?;
@@ -249,7 +250,7 @@ impl Disks {
         image::name(&to, path)
     }
 
-    /// The template of such a disk; made when there is none.
+    /// Returns the template of disks of this size; creates it if it does not exist.
     fn template(&self, size: DiskSize) -> Result<File, DiskError> {
         let name = format!("v{TEMPLATE_VERSION}-{}-{}.img", size.bytes, size.inodes);
         let path = self.0.templates.join(name);
@@ -275,19 +276,20 @@ impl Disks {
         AttachedDiskImage::attach_unnamed(&made, |disk| {
             disk.furnish().at("make the directories of", template)
         })?;
-        // On some file systems mkfs allocates room for its empty tables (tens of MiB for many
-        // inodes). Room that is only reserved counts as data once a page of it is in memory, and
-        // every disk would get it.
+        // On some file systems mkfs allocates space for its empty tables (tens of MiB for many
+        // inodes). Space that is only reserved counts as data once a page of it is in memory, and
+        // every disk would inherit it.
         let image = image::unnamed(template)?;
         image::copy_without_zeros(&made, &image).at("store", template)?;
         match image::name_durably(&image, template) {
-            // Another server has made the same one.
+            // Another server has created the same template.
             Ok(()) | Err(DiskError::Exists { .. }) => Ok(image),
             Err(error) => Err(error),
         }
     }
 
-    /// Removes templates while there are too many: who asks for disks may choose their size.
+    /// Removes the least recently used templates above the maximum: callers choose the size of
+    /// disks, so the number of sizes is not bounded.
     fn make_room_for_template(&self) -> io::Result<()> {
         let mut templates = Vec::new();
         for entry in fs::read_dir(&self.0.templates)? {
@@ -307,17 +309,17 @@ impl Disks {
     }
 
     fn run_mkfs(&self, image: &File, size: DiskSize) -> Result<(), DiskError> {
-        // The image has no other name yet.
+        // The image has no other path yet.
         let name = format!("/proc/{}/fd/{}", std::process::id(), image.as_raw_fd());
         let output = Command::new(&self.0.mkfs)
             .args(["-q", "-F", "-m", "0", "-O", FEATURES])
             .args(["-b", &BLOCK_BYTES.to_string(), "-I", &INODE_BYTES.to_string()])
             .args(["-N", &(size.inodes + OWN_INODES).to_string()])
             .args(["-J", &format!("size={}", JOURNAL_BYTES >> 20)])
-            // A file without content is zero already, and must stay without.
+            // A file without content reads as zeros already, and must stay sparse.
             .args(["-E", "lazy_itable_init=0,lazy_journal_init=1,nodiscard,root_owner=0:0"])
             .arg(name)
-            // Nobody's preferences.
+            // Ignores the host's configuration of mke2fs.
             .env("MKE2FS_CONFIG", "/dev/null")
             .output();
         match output {
@@ -332,10 +334,10 @@ impl Disks {
     }
 }
 
-/// Bytes of the image of a disk with room for so much.
+/// Bytes of the image of a disk of this size.
 fn image_bytes(size: DiskSize) -> u64 {
     let tables = (size.inodes + OWN_INODES).next_multiple_of(1024) * INODE_BYTES;
-    // Bitmaps, descriptors of block groups and the copies of them; the few blocks at the begin.
+    // Bitmaps, descriptors of block groups and the copies of them; the few blocks at the beginning.
     let structures = size.bytes / 128 + IMAGE_BYTES_UNIT;
     let content = size.bytes + tables + JOURNAL_BYTES + structures;
     (content + (content / 50).min(KEPT_FREE_BYTES_MAX)).next_multiple_of(IMAGE_BYTES_UNIT)
@@ -362,7 +364,7 @@ fn check_kernel() -> Result<(), DiskError> {
         return unsupported(missing, "use Linux 5.19 or later");
     }
     for kind in [c"ext4", c"overlay"] {
-        // Loads the module where it is one.
+        // Loads the file system's module if it is built as a module.
         if let Err(error) = kernel::fs_open(kind) {
             let missing = format!("the kernel does not open {}: {error}", kind.to_string_lossy());
             let remedy = "load the kernel's modules ext4 and overlay, and give CAP_SYS_ADMIN";
@@ -378,42 +380,42 @@ fn kernel_version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// A disk that is attached, by nobody else and for reading and writing. Dropping it detaches it, as
+/// A disk that is attached exclusively, for reading and writing. Dropping it detaches the disk as
 /// soon as no sandbox has it mounted any more.
 #[derive(Debug)]
 pub struct AttachedDiskImage {
-    /// Root. Keeps the file system mounted.
+    /// Root directory. Keeps the file system mounted.
     root: OwnedFd,
     device: CString,
-    /// The image, by the open file that is locked.
+    /// The image: the open file that holds the lock.
     image: File,
     path: PathBuf,
 }
 
 impl AttachedDiskImage {
-    /// Attaches an image, waiting for at most so long until nobody else has it attached.
+    /// Attaches an image exclusively, waiting for at most `wait` until it is detached elsewhere.
     pub fn attach(path: &Path, wait: Duration) -> Result<AttachedDiskImage, DiskError> {
         let image = loops::open_locked(path, LockMode::Exclusive, wait)?;
         let (device, root) = loops::attach(&image, path, ImageAccess::Change)?;
         Ok(AttachedDiskImage { root, device, image, path: path.to_owned() })
     }
 
-    /// Attaches an image that has no name yet, for as long as `with` takes. When it returns nobody
-    /// has it attached any more.
+    /// Attaches an image that has no name yet, for the duration of `with`. It is detached when the
+    /// function returns.
     fn attach_unnamed(
         image: &File,
         with: impl FnOnce(&AttachedDiskImage) -> Result<(), DiskError>,
     ) -> Result<(), DiskError> {
-        // Opened again, so that the lock goes with the device and not with the caller's file.
+        // Opened again, so that the lock belongs to the device and not to the caller's file.
         let path = PathBuf::from(format!("/proc/self/fd/{}", image.as_raw_fd()));
         let disk = AttachedDiskImage::attach(&path, Duration::ZERO)?;
         with(&disk)?;
         drop(disk);
-        // A process that was just started can have had it open for a moment.
+        // A process that was just started can have the file open for a moment.
         loops::open_locked(&path, LockMode::Exclusive, DETACH_WAIT).map(drop)
     }
 
-    /// Makes what every disk has.
+    /// Creates the directories of a blank disk.
     fn furnish(&self) -> io::Result<()> {
         let make = |dir: BorrowedFd<'_>, name: &str, owner: u32| {
             let name = CString::new(name)?;
@@ -430,29 +432,31 @@ impl AttachedDiskImage {
         for name in SHOWN {
             make(upper.as_fd(), name, DISK_USER)?;
         }
-        // The place for what a repair finds. Nobody repairs these.
+        // Directory for the finds of a repair; these disks are never repaired.
         sys::rmdirat(root, c"lost+found")
     }
 
-    /// Makes a copy of the disk as it is at one moment, while programs go on using it. Durable when
-    /// it returns, and never in place of another file. [`DiskError::Busy`] when programs make
-    /// everything durable that they write, without a pause: then they have to be paused.
+    /// Makes a copy of the disk as it is at one moment, while programs continue to use it. The copy
+    /// is durable when the function returns, and never replaces another file. Returns
+    /// [`DiskError::Busy`] if programs continuously sync what they write: then they have to be
+    /// paused.
     ///
-    /// At that moment nothing was written to the image for as long as copying took, which is the
-    /// rule: what programs write is in memory for seconds. `FIFREEZE` would make sure of it, but it
-    /// outlasts a server that is killed, and with it everybody who waits to write, for good.
+    /// The copy is consistent because nothing is written to the image while it is being copied.
+    /// That is the usual case: the kernel keeps writes in memory for seconds. `FIFREEZE` would
+    /// guarantee it, but a freeze outlasts a server that is killed, and then blocks all writers for
+    /// good.
     pub fn copy_to(&self, to: &Path) -> Result<(), DiskError> {
         let copy = image::unnamed(to)?;
         for _ in 0..COPY_TRIES_MAX {
-            // What is in memory would be written soon. And nothing is copied that nobody has.
+            // Dirty pages would be written soon, during the copy; this writes them before it.
             self.sync()?;
-            // So that nobody has to repeat what the journal has. Where it cannot be emptied, the
-            // copy shows it.
+            // Empties the journal, so that the copy needs no recovery. If that fails, the copy
+            // shows it.
             let _is_seen_below = kernel::checkpoint_journal(self.root.as_fd());
             self.trim()?;
             if self.try_copy(&copy).at("copy to", to)? {
                 if image::needs_recovery(&copy, to)? {
-                    // Programs have changed something since. Ends what they were in the middle of.
+                    // Programs have changed something since. Attaching replays the journal.
                     AttachedDiskImage::attach_unnamed(&copy, |_| Ok(()))?;
                 }
                 return image::name_durably(&copy, to);
@@ -461,7 +465,7 @@ impl AttachedDiskImage {
         Err(DiskError::Busy { path: self.path.clone() })
     }
 
-    /// Copies the image; tells whether the copy is of one moment.
+    /// Copies the image; returns whether the copy is of one moment.
     fn try_copy(&self, copy: &File) -> io::Result<bool> {
         copy.set_len(0)?;
         if image::share(&self.image, copy) {
@@ -477,24 +481,24 @@ impl AttachedDiskImage {
         kernel::sync_fs(self.root.as_fd()).at("write everything to", &self.path)
     }
 
-    /// Returns when what was deleted before the last [`AttachedDiskImage::sync`] takes no room in
-    /// the image. The first time, this looks at the whole disk: milliseconds for each gigabyte.
+    /// Returns when files deleted before the last [`AttachedDiskImage::sync`] occupy no space in
+    /// the image. The first call examines the whole disk: milliseconds for each gigabyte.
     pub fn trim(&self) -> Result<(), DiskError> {
         kernel::trim(self.root.as_fd(), TRIM_BYTES_MIN).at("free what is unused of", &self.path)
     }
 
-    /// Waits, for at most so long, until nobody has an image attached, as after the last
-    /// [`AttachedDiskImage`] of it was dropped. Returns whether everything is in its place and
-    /// durable then, so that nobody has to attach it before it is stored.
+    /// Waits, for at most `wait`, until an image is attached nowhere, as after its last
+    /// [`AttachedDiskImage`] was dropped. Returns whether everything is in its place and durable
+    /// then, so that the image can be stored without attaching it again.
     pub fn wait_until_detached(path: &Path, wait: Duration) -> Result<bool, DiskError> {
         let image = loops::open_locked(path, LockMode::Shared, wait)?;
         Ok(!image::needs_recovery(&image, path)?)
     }
 
-    /// Returns how much is on it.
+    /// Returns the usage of the disk.
     pub fn usage(&self) -> Result<DiskUsage, DiskError> {
         let space = kernel::space(self.root.as_fd()).at("measure", &self.path)?;
-        // What the file system keeps for itself counts as neither.
+        // Space that the file system reserves for itself counts as neither used nor available.
         let used = space.blocks.saturating_sub(space.blocks_free);
         let inodes = space.inodes.saturating_sub(space.inodes_free);
         Ok(DiskUsage {
@@ -505,13 +509,14 @@ impl AttachedDiskImage {
         })
     }
 
-    /// A mount of it, in no name space, that a guest may do with what it likes.
+    /// Returns a new mount of the disk, in no namespace, which a guest may modify at will.
     pub(crate) fn mount(&self) -> io::Result<OwnedFd> {
         loops::mount(&self.device, ImageAccess::Change)
     }
 }
 
-/// An image that is attached for reading; so may others attach it, of this process and of others.
+/// An image that is attached for reading; other attachments for reading can exist at the same time,
+/// in this process and in others.
 #[derive(Debug)]
 pub struct AttachedLayer {
     /// Keeps the file system mounted.
@@ -520,12 +525,12 @@ pub struct AttachedLayer {
 }
 
 impl AttachedLayer {
-    /// Attaches an image, waiting for at most so long until nobody has it attached as a disk.
+    /// Attaches an image for reading, waiting for at most `wait` until no disk has it attached.
     pub fn attach(path: &Path, wait: Duration) -> Result<AttachedLayer, DiskError> {
         let mut image = loops::open_locked(path, LockMode::Shared, wait)?;
         if image::needs_recovery(&image, path)? {
-            // Its last user did not get to the end. The journal has what is missing, but the kernel
-            // only replays it where it may write.
+            // The last user of the image ended without detaching it. The journal has the missing
+            // writes, but the kernel only replays it if it may write.
             drop(image);
             drop(AttachedDiskImage::attach(path, wait)?);
             image = loops::open_locked(path, LockMode::Shared, wait)?;
@@ -534,7 +539,7 @@ impl AttachedLayer {
         Ok(AttachedLayer { _root: root, device })
     }
 
-    /// A mount of it, in no name space, that a guest may do with what it likes.
+    /// Returns a new mount of the layer, in no namespace, which a guest may modify at will.
     pub(crate) fn mount(&self) -> io::Result<OwnedFd> {
         loops::mount(&self.device, ImageAccess::Read)
     }

@@ -40,20 +40,20 @@ use pools::{
 
 /// The hidden argument that makes this binary a spawner.
 const SPAWNER_ARGUMENT: &str = "sandbox-spawner";
-/// Slots of a spawner beyond its share: ended sandboxes occupy one until the kernel lets go of
-/// them.
+/// Slots of a spawner beyond its share: a sandbox that has ended occupies its slot until the kernel
+/// releases its resources.
 const SPARE_SLOTS: usize = 2;
-/// Time that a sandbox may take to set itself up, under any load.
+/// Timeout for a sandbox to set itself up, under any load.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Number of times that a sandbox is prepared when what prepares it dies: more than spawners can
-/// die at once, of which each may be found dying and then dead.
+/// Maximum number of attempts to prepare a sandbox when its spawner dies: more than the spawners
+/// that can die at once, each of which may be found dying and then dead.
 const PREPARE_TRIES: u32 = 16;
-/// Time that a caller may wait for a sandbox. Whoever limits how much runs at once waits less.
+/// Timeout of a caller's wait for a sandbox. Callers that limit concurrency themselves wait less.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time that a spawner may take to end all its sandboxes.
+/// Timeout for a spawner to end all its sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Becomes a helper process when this one was started as one: a spawner, or what ties a tool of the
-/// host to its server. Must be the first statement of `main`.
+/// Runs this process as a helper if it was started as one: as a spawner, or as the process that
+/// ties a host tool to its server. Must be the first statement of `main`.
 pub fn spawner_main_if_asked() -> Option<ExitCode> {
     if let Some(code) = tied::main_if_asked() {
         return Some(code);
@@ -66,7 +66,7 @@ pub fn spawner_main_if_asked() -> Option<ExitCode> {
 /// Why the engine cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineStartError {
-    /// No control group limits memory or processes, and running without is not allowed.
+    /// No control group limits memory or processes, and running without limits is not allowed.
     #[error(
         "no control group limits {missing} here, so untrusted code cannot be held; \
          see `cove doctor`, or pass --insecure-no-limits to run it all the same"
@@ -75,7 +75,7 @@ pub enum EngineStartError {
         /// Resources that are not limited.
         missing: String,
     },
-    /// A number in the configuration makes no sense.
+    /// A number in the configuration is invalid.
     #[error("sandbox configuration: {0}")]
     Config(&'static str),
     /// The control groups could not be set up.
@@ -84,7 +84,7 @@ pub enum EngineStartError {
     /// A spawner process could not be started.
     #[error("start a spawner process")]
     Spawn(#[source] io::Error),
-    /// A spawner could not build what sandboxes need.
+    /// A spawner could not build the root of sandboxes.
     #[error("build the root of sandboxes")]
     Setup(#[source] StepFailure),
 }
@@ -97,7 +97,7 @@ struct SpawnerProcess {
     hello: SpawnerHello,
 }
 
-/// Parameters to start a spawner, and again when it has died.
+/// Parameters to start a spawner, and to restart it when it has died.
 #[derive(Debug)]
 struct SpawnerRecipe {
     config: EngineConfig,
@@ -120,7 +120,7 @@ impl SpawnerRecipe {
         match self.introduce(index, &ours) {
             Ok(hello) => Ok(SpawnerProcess { child, socket: ours, hello }),
             Err(error) => {
-                // Its end leaves nothing that anybody would wait for.
+                // The process owns nothing yet, so there is nothing else to wait for.
                 let _already_dead = child.kill();
                 let _status = child.wait();
                 Err(error)
@@ -128,7 +128,7 @@ impl SpawnerRecipe {
         }
     }
 
-    /// Tells a new spawner what it needs and waits until it is set up.
+    /// Sends a new spawner its setup and waits until it is set up.
     fn introduce(&self, index: usize, ours: &OwnedFd) -> Result<SpawnerHello, EngineStartError> {
         let handles = self.parents.handles();
         let setup = SpawnerSetup {
@@ -159,7 +159,7 @@ impl SpawnerRecipe {
     }
 }
 
-/// Spawners that run, before there is a runtime.
+/// Running spawners, before the async runtime exists.
 #[derive(Debug)]
 pub struct LaunchedSpawners {
     recipe: SpawnerRecipe,
@@ -177,25 +177,25 @@ impl LaunchedSpawners {
 /// Figures of an engine, read without a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
-    /// Prepared and not yet handed out.
+    /// Sandboxes that are prepared and not yet handed out.
     pub prepared: usize,
-    /// Handed out.
+    /// Sandboxes that are handed out.
     pub leased: usize,
-    /// Being prepared.
+    /// Sandboxes that are being prepared.
     pub preparing: usize,
-    /// Callers that wait for one.
+    /// Callers that wait for a sandbox.
     pub waiting: usize,
     /// Sandboxes created since the start.
     pub created: u64,
     /// Sandboxes for sessions that are prepared and not yet handed out.
     pub sessions_prepared: usize,
-    /// Handed out.
+    /// Sandboxes for sessions that are handed out.
     pub sessions_leased: usize,
     /// Spawners that died and were replaced.
     pub spawners_replaced: u64,
 }
 
-/// Makes sandboxes. Cheap to clone; all clones are the same engine.
+/// Prepares sandboxes and hands them out. Cheap to clone; all clones are the same engine.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<EngineShared>,
@@ -211,36 +211,36 @@ struct EngineShared {
     recipe: Arc<SpawnerRecipe>,
     pool: Pool<PreparedKind, PreparedSandbox>,
     plain: KeyHandle<PreparedKind, PreparedSandbox>,
-    /// Plain ones with a loopback.
+    /// Plain sandboxes with a loopback.
     connected: WantedSandboxes,
     /// Sandboxes over layers, without a loopback and with one.
     layered: [WantedSandboxes; 2],
-    /// For each of the configured runtimes.
+    /// Sandboxes of each configured runtime.
     warm: Vec<WarmRuntimeSandboxes>,
-    /// Apart from the others, so that neither takes places of the other.
+    /// A pool of its own, so that sessions and executions do not take each other's places.
     session_pool: Pool<PreparedKind, PreparedSandbox>,
     sessions: KeyHandle<PreparedKind, PreparedSandbox>,
     spawners: Vec<Arc<SpawnerHandle>>,
     layers: IsolationLayers,
     next_sandbox: AtomicU64,
-    /// Spawners that were started again; whoever needs one waits for the next.
+    /// Number of spawners that were restarted; callers without a live spawner wait for a change.
     replaced: Arc<watch::Sender<u64>>,
     closing: watch::Sender<bool>,
     /// The driver of the pool and the keepers of the spawners; empty once closed.
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A spawner, over all its processes.
+/// A spawner, across restarts of its process.
 struct SpawnerHandle {
     index: usize,
     link: Mutex<Option<Arc<SpawnerLink>>>,
-    /// Sandboxes that it has or was asked for.
+    /// Sandboxes that the spawner has or was asked for.
     load: AtomicUsize,
 }
 
 impl SpawnerHandle {
-    /// Takes a link whose other end is gone from whoever looks for a spawner, before its keeper
-    /// has noticed. A link that has replaced it stays.
+    /// Makes a closed link unavailable to callers that look for a spawner, before its keeper has
+    /// noticed. A link that has replaced it stays.
     fn withdraw(&self, gone: &Arc<SpawnerLink>) {
         self.link.lock().take_if(|link| Arc::ptr_eq(link, gone));
     }
@@ -249,7 +249,7 @@ impl SpawnerHandle {
 /// The connection to one spawner process.
 struct SpawnerLink {
     socket: AsyncFd<OwnedFd>,
-    /// Sandboxes that were asked for and not yet answered.
+    /// Sandboxes that were requested and not yet answered.
     pending: Mutex<HashMap<u64, oneshot::Sender<Result<OwnedFd, StepFailure>>>>,
 }
 
@@ -263,7 +263,7 @@ impl SpawnerLink {
         self.socket.async_io(Interest::WRITABLE, |fd| sys::send(fd.as_fd(), &message, &[])).await
     }
 
-    /// Takes messages until the process is gone.
+    /// Reads messages until the process has exited.
     async fn listen(&self, spawner: &SpawnerHandle) {
         let mut buf = [0u8; 4096];
         loop {
@@ -285,14 +285,15 @@ impl SpawnerLink {
         };
         let answer = |result| {
             if let Some(waiting) = self.pending.lock().remove(&sandbox) {
-                // Whoever asked has gone away; the sandbox ends when its connection is dropped
-                // here.
+                // The caller has dropped its request; the sandbox ends when its connection is
+                // dropped here.
                 let _unwanted = waiting.send(result);
             }
         };
         match (kind, fds.into_iter().next()) {
             (from_spawner::PREPARED, Some(control)) => answer(Ok(control)),
-            // This process had no room for it. The sandbox ends, because nobody has its connection.
+            // This process had no free descriptor for the connection. The sandbox ends, because its
+            // other end is closed.
             (from_spawner::PREPARED, None) => {
                 let step = "take a sandbox over".to_owned();
                 answer(Err(StepFailure { step, errno: libc::EMFILE }));
@@ -323,7 +324,7 @@ impl SpawnerLink {
 }
 
 impl Engine {
-    /// Starts the spawners. Synchronous, and before any other thread of the process.
+    /// Starts the spawners. Synchronous; must run before the process has any other thread.
     pub fn launch(config: EngineConfig) -> Result<LaunchedSpawners, EngineStartError> {
         if config.slots == 0 || config.spawners == 0 || config.warm > config.slots {
             return Err(EngineStartError::Config(
@@ -357,7 +358,7 @@ impl Engine {
         Ok(LaunchedSpawners { recipe, processes, layers })
     }
 
-    /// Takes over launched spawners. Inside the runtime.
+    /// Takes over launched spawners. Must run inside the async runtime.
     pub fn attach(launched: LaunchedSpawners) -> Result<Engine, EngineStartError> {
         let LaunchedSpawners { recipe, processes, layers } = launched;
         let recipe = Arc::new(recipe);
@@ -427,7 +428,7 @@ impl Engine {
         self.shared.layers.clone()
     }
 
-    /// Figures of this moment.
+    /// Current figures.
     pub fn stats(&self) -> EngineStats {
         let warm = self.shared.warm.iter();
         let warm = warm.flat_map(|it| [&it.sandboxes, &it.connected.sandboxes]);
@@ -451,26 +452,26 @@ impl Engine {
         figures
     }
 
-    /// A sandbox that nobody has used. Waits for one to become free; first come, first served.
+    /// Returns an unused sandbox. Waits for a free one; first come, first served.
     pub async fn sandbox(&self) -> Result<Sandbox, SandboxError> {
         acquire(&self.shared.plain).await.map_err(refused)
     }
 
-    /// A sandbox with a loopback, for commands whose caller listens there
-    /// ([`SandboxCommand::listen`]), used by nobody. Waits like [`Engine::sandbox`]. From the first
-    /// one that is asked for, as many are kept prepared as of those without.
+    /// Returns an unused sandbox with a loopback, for commands whose caller listens there
+    /// ([`SandboxCommand::listen`]). Waits like [`Engine::sandbox`]. After the first request for
+    /// one, as many are kept prepared as of those without a loopback.
     pub async fn connected_sandbox(&self) -> Result<Sandbox, SandboxError> {
         acquire(self.shared.connected.wanted(now())).await.map_err(refused)
     }
 
-    /// A sandbox whose `/workspace` and `/home/user` begin as layers say, used by nobody: what its
-    /// programs change is in memory, within their limits, and no layer changes. With a loopback
-    /// where `is_connected`. Waits like [`Engine::sandbox`]; as many are kept prepared from the
-    /// first that is asked for.
+    /// Returns an unused sandbox whose `/workspace` and `/home/user` begin with the content of
+    /// layers: changes by its programs are in memory, within their limits, and no layer changes. It
+    /// has a loopback if `is_connected`. Waits like [`Engine::sandbox`]; after the first request,
+    /// as many are kept prepared.
     ///
     /// # Errors
-    /// [`SandboxError::Unavailable`] without root; [`SandboxError::File`] when the working
-    /// directory cannot be one.
+    /// [`SandboxError::Unavailable`] without root; [`SandboxError::File`] if the working directory
+    /// is not valid.
     pub async fn layered_sandbox(
         &self,
         is_connected: bool,
@@ -488,16 +489,16 @@ impl Engine {
         Ok(sandbox)
     }
 
-    /// A sandbox in which the runtime called `name` waits for its program
-    /// ([`SandboxCommand::warm`]), used by nobody. Waits like [`Engine::sandbox`]. `None` when
-    /// there is no such runtime, or it cannot be started here: then the program is started as any
-    /// other, in a plain sandbox.
+    /// Returns an unused sandbox in which the runtime called `name` waits for its program
+    /// ([`SandboxCommand::warm`]). Waits like [`Engine::sandbox`]. Returns `None` if there is no
+    /// such runtime, or it cannot be started here: then the program is started like any other, in a
+    /// plain sandbox.
     pub async fn warm(&self, name: &str) -> Result<Option<Sandbox>, SandboxError> {
         self.warm_of(name, |runtime| &runtime.sandboxes).await
     }
 
-    /// Returns a sandbox with a loopback, for a command whose caller listens there; as many are
-    /// kept prepared from the first that is asked for.
+    /// Returns such a sandbox with a loopback, for a command whose caller listens there; after the
+    /// first request, as many are kept prepared.
     pub async fn connected_warm(&self, name: &str) -> Result<Option<Sandbox>, SandboxError> {
         self.warm_of(name, |runtime| runtime.connected.wanted(now())).await
     }
@@ -517,13 +518,13 @@ impl Engine {
         }
         match acquire(key(runtime)).await {
             Ok(sandbox) => Ok(Some(sandbox)),
-            // What hindered it has been logged, and need not hinder a plain one.
+            // The failure has been logged, and may not affect a plain sandbox.
             Err(AcquireError::Open(_)) => Ok(None),
             Err(error) => Err(refused(error)),
         }
     }
 
-    /// A sandbox for a session ([`Sandbox::into_session`]), used by nobody. Waits like
+    /// Returns an unused sandbox for a session ([`Sandbox::into_session`]). Waits like
     /// [`Engine::sandbox`], for one of [`EngineConfig::sessions`].
     pub async fn session_sandbox(&self) -> Result<Sandbox, SandboxError> {
         if !self.shared.recipe.root {
@@ -535,7 +536,7 @@ impl Engine {
         acquire(&self.shared.sessions).await.map_err(refused)
     }
 
-    /// The runtimes that are started ahead, as configured.
+    /// Returns the configured warm runtimes.
     pub fn runtimes(&self) -> &[WarmRuntime] {
         &self.shared.recipe.config.runtimes
     }
@@ -546,7 +547,7 @@ impl Engine {
         runtimes.into_iter().any(|(runtime, warm)| runtime.name == name && !warm.is_off())
     }
 
-    /// Ends all sandboxes and all spawners, and waits until nothing is left of them.
+    /// Ends all sandboxes and all spawners, and waits until they have ended.
     pub async fn close(self) {
         self.shared.pool.close(now());
         self.shared.session_pool.close(now());
@@ -561,13 +562,13 @@ impl Engine {
     }
 }
 
-/// Waits for one of a key's sandboxes that is alive.
+/// Waits for a live sandbox of a key.
 async fn acquire(key: &KeyHandle<PreparedKind, PreparedSandbox>) -> Result<Sandbox, AcquireError> {
     loop {
         let now = now();
         let lease = key.acquire(now, now + ACQUIRE_TIMEOUT).await?;
         let sandbox = Sandbox { lease: Some(lease) };
-        // A prepared one can have died in waiting, with its spawner above all.
+        // A prepared sandbox can have died while it waited, above all together with its spawner.
         if sandbox.is_alive() {
             return Ok(sandbox);
         }
@@ -589,7 +590,7 @@ fn refused(error: AcquireError) -> SandboxError {
     }
 }
 
-/// Does what the pool decides, until it is closed and empty.
+/// Carries out the pool's decisions, until the pool is closed and empty.
 async fn drive(shared: Arc<EngineShared>, pool: Pool<PreparedKind, PreparedSandbox>) {
     loop {
         let next_tick = pool.next_tick().map(time::Instant::from_std);
@@ -607,7 +608,7 @@ async fn drive(shared: Arc<EngineShared>, pool: Pool<PreparedKind, PreparedSandb
                 }
                 // Dropping the connection ends the sandbox; its spawner clears the slot.
                 Some(DriverEffect::Close(retired)) => drop(retired),
-                // Asked again at the top of the loop.
+                // `next_tick` is read again at the top of the loop.
                 Some(DriverEffect::TickAt(_)) => {}
                 None => return,
             },
@@ -622,7 +623,8 @@ async fn answer(shared: &EngineShared, ticket: Ticket<PreparedKind, PreparedSand
     let give_up_at = time::Instant::now() + PREPARE_TIMEOUT;
     let mut opened = shared.open(kind).await;
     for _ in 1..PREPARE_TRIES {
-        // A spawner that died takes what it was preparing with it; another one can do it.
+        // A spawner that dies takes the sandboxes in preparation with it; another spawner can
+        // prepare them.
         let is_over = *shared.closing.borrow() || time::Instant::now() >= give_up_at;
         if is_over || !matches!(opened, Err(SandboxError::Lost(_))) {
             break;
@@ -636,7 +638,7 @@ async fn answer(shared: &EngineShared, ticket: Ticket<PreparedKind, PreparedSand
     match opened {
         Ok(prepared) => ticket.opened(prepared, now()),
         Err(error) => {
-            // While the engine closes, its spawners end: nothing that anybody must look at.
+            // While the engine closes, its spawners end: this is expected and is not logged.
             if kind.runtime.is_none() && !is_closing {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(error, "a sandbox cannot be prepared");
@@ -650,9 +652,9 @@ async fn answer(shared: &EngineShared, ticket: Ticket<PreparedKind, PreparedSand
 }
 
 impl EngineShared {
-    /// The spawner with the least to do; waits while none is alive.
+    /// Returns the spawner with the lowest load; waits while none is alive.
     async fn idlest(&self) -> (&SpawnerHandle, Arc<SpawnerLink>) {
-        // Before the look, so that one that comes back during it is not missed.
+        // Subscribes before the check, so that a spawner that restarts during it is not missed.
         let mut replaced = self.replaced.subscribe();
         loop {
             let alive = self.spawners.iter().filter_map(|s| Some((s, s.link.lock().clone()?)));
@@ -661,7 +663,7 @@ impl EngineShared {
                 return (spawner, link);
             }
             if replaced.changed().await.is_err() {
-                // The sender is ours, so that it cannot be gone.
+                // Unreachable: `self` owns the sender.
                 std::future::pending::<()>().await;
             }
         }
@@ -674,7 +676,7 @@ impl EngineShared {
         }
     }
 
-    /// Asks the spawner with the least to do for a sandbox and waits until it is ready.
+    /// Requests a sandbox from the spawner with the lowest load and waits until it is ready.
     async fn open(&self, kind: PreparedKind) -> Result<PreparedSandbox, SandboxError> {
         let mut closing = self.closing.subscribe();
         let (spawner, link) = tokio::select! {
@@ -689,7 +691,7 @@ impl EngineShared {
         link.pending.lock().insert(id, answer);
         spawner.load.fetch_add(1, Ordering::Relaxed);
         let opening = async {
-            // It died a moment ago and nobody has noticed yet.
+            // The spawner died a moment ago and its keeper has not noticed yet.
             let number = kind.runtime.map_or(0, |index| index + 1);
             let order = MessageWriter::new(to_spawner::PREPARE)
                 .u64(id)
@@ -698,7 +700,7 @@ impl EngineShared {
                 .u8(kind.initial_files.number());
             if let Err(error) = link.send(order).await {
                 link.pending.lock().remove(&id);
-                // Its keeper ends a link when it is closed, not when the kernel is short of memory.
+                // The keeper ends a link when it is closed, not when the kernel is short of memory.
                 if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) {
                     spawner.withdraw(&link);
                 }
@@ -726,14 +728,14 @@ impl EngineShared {
 /// A sandbox that is ready.
 #[derive(Debug)]
 struct PreparedSandbox {
-    /// Taken when the sandbox is to end.
+    /// Taken to end the sandbox.
     control: Option<GuestConnection>,
-    /// Our ends of the streams of the runtime that waits in it, where those are made already.
+    /// Our ends of the streams of the runtime that waits in the sandbox, if they exist already.
     streams: Vec<OwnedFd>,
     network: NetworkMode,
 }
 
-/// A sandbox in somebody's hands. Dropping it ends everything in it.
+/// A leased sandbox. Dropping it ends all processes in it.
 #[derive(Debug)]
 pub struct Sandbox {
     /// Taken when it is dropped.
@@ -741,8 +743,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Runs a program and waits for its end. Output is handed to `sink` as it comes, and is in the
-    /// [`ProgramExit`] as well. Not cancel-safe: dropping the future ends the sandbox.
+    /// Runs a program and waits for its end. Output is handed to `sink` as it arrives, and is in
+    /// the [`ProgramExit`] as well. Not cancel-safe: dropping the future ends the sandbox.
     pub async fn run(
         &mut self,
         command: SandboxCommand,
@@ -763,7 +765,7 @@ impl Sandbox {
         Ok(exit)
     }
 
-    /// Makes a session of it, which goes on when this is gone. Only for a sandbox of
+    /// Turns the sandbox into a session, which lives on without this value. Only for a sandbox of
     /// [`Engine::session_sandbox`]. Dropping the future ends the sandbox.
     pub async fn into_session(
         mut self,
@@ -781,7 +783,7 @@ impl Sandbox {
     }
 }
 
-/// The place of a sandbox that holds a session. Free again when it is dropped.
+/// The place of a sandbox that holds a session. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct SessionPlace {
     _lease: Sandbox,
@@ -790,7 +792,7 @@ pub(crate) struct SessionPlace {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         if let Some(mut lease) = self.lease.take() {
-            // At once, not when the driver gets to it.
+            // Closes the connection at once, not when the driver gets to it.
             drop(lease.control.take());
             lease.discard();
         }

@@ -1,4 +1,4 @@
-//! Image files: sparse, complete or not there, read and written in chunks.
+//! Image files: sparse, complete or absent, read and written in chunks.
 //!
 //! # References
 //! - <https://docs.kernel.org/filesystems/ext4/index.html>
@@ -15,32 +15,31 @@ use std::path::{Path, PathBuf};
 use super::{BLOCK_BYTES, DiskError, DiskErrorContext, loops};
 use crate::sys::mounts::{self as kernel, LockMode};
 
-/// Images are nobody's but the server's.
+/// Mode of images: only the server may read and write them.
 const IMAGE_MODE: u32 = 0o600;
-/// Bytes that are read at once where the kernel does not copy.
+/// Bytes read at once when the kernel does not copy.
 const COPY_BYTES: usize = 1 << 20;
-/// Most bytes in one call to the kernel.
+/// Maximum of bytes in one call to the kernel.
 const RANGE_BYTES_MAX: u64 = 1 << 30;
-/// The same where they are written to the disk while the next ones are copied.
+/// Maximum for durable copies, in which a range is written to the disk while the next is copied.
 const DURABLE_RANGE_BYTES_MAX: u64 = 1 << 20;
 
-// The superblock of ext4: where it is, and what is where in it (fs/ext4/ext4.h).
+// The superblock of ext4: its position, and the positions of its fields (fs/ext4/ext4.h).
 const SUPERBLOCK_AT: u64 = 1024;
 const SUPERBLOCK_BYTES: usize = 1024;
 const MAGIC_AT: usize = 0x38;
 const MAGIC: [u8; 2] = [0x53, 0xEF];
 const INCOMPAT_AT: usize = 0x60;
 const INCOMPAT_RECOVER: u8 = 4;
-/// Copy of what the journal's inode says of its blocks: the root of its tree of extents.
+/// Copy of the root of the extent tree in the journal's inode.
 const JOURNAL_BLOCKS_AT: usize = 0x10C;
 
-// That root, where it is a leaf: a header, then extents (fs/ext4/ext4_extents.h).
+// That root, if it is a leaf: a header, then extents (fs/ext4/ext4_extents.h).
 const EXTENTS_MAGIC: u16 = 0xF30A;
 const EXTENTS_DEPTH_AT: usize = 6;
 const EXTENT_AT: usize = 12;
 
-// The superblock of the journal, whose numbers begin with the most significant byte
-// (include/linux/jbd2.h).
+// The superblock of the journal, whose numbers are big-endian (include/linux/jbd2.h).
 const JOURNAL_SUPERBLOCK_BYTES: usize = 32;
 const JOURNAL_MAGIC: [u8; 4] = 0xC03B_3998u32.to_be_bytes();
 const JOURNAL_START_AT: usize = 28;
@@ -48,14 +47,14 @@ const JOURNAL_START_AT: usize = 28;
 /// Fate of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CopyFate {
-    /// Written to the disk whenever the kernel likes.
+    /// Written back at the kernel's discretion.
     Any,
-    /// To be durable soon: what is copied is written to the disk while the rest is being copied.
+    /// Made durable soon: each range is written to the disk while the rest is being copied.
     Durable,
 }
 
-/// A file without a name, in the directory where it is to have one. It is gone when nobody has it
-/// open, so that whoever dies leaves nothing.
+/// Opens a file without a name, in the directory of its future name. The kernel removes it when the
+/// last descriptor is closed, so a crash leaves no file behind.
 pub(super) fn unnamed(path: &Path) -> Result<File, DiskError> {
     File::options()
         .read(true)
@@ -66,7 +65,7 @@ pub(super) fn unnamed(path: &Path) -> Result<File, DiskError> {
         .at("make a file beside", path)
 }
 
-/// Gives it its name.
+/// Gives an unnamed file its name; never replaces another file.
 pub(super) fn name(file: &File, path: &Path) -> Result<(), DiskError> {
     let named = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::from);
     match named.and_then(|name| kernel::link(file.as_fd(), &name)) {
@@ -77,7 +76,7 @@ pub(super) fn name(file: &File, path: &Path) -> Result<(), DiskError> {
     }
 }
 
-/// Likewise; both content and name outlast a loss of power.
+/// Likewise; content and name survive a power failure.
 pub(super) fn name_durably(file: &File, path: &Path) -> Result<(), DiskError> {
     file.sync_all().at("store", path)?;
     name(file, path)?;
@@ -89,14 +88,14 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes an empty file a copy of another one, as it is at one moment, where the file system can do
-/// that by sharing content.
+/// Makes an empty file a copy of another one, as it is at one moment, if the file system can share
+/// content.
 pub(super) fn share(from: &File, to: &File) -> bool {
-    // Whatever the reason why not, the other way shows it as well.
+    // Any error here also shows in the copy that the caller makes instead.
     kernel::clone_file(from.as_fd(), to.as_fd()).is_ok()
 }
 
-/// Copies piece by piece, with the holes.
+/// Copies range by range, and keeps holes.
 pub(super) fn copy(from: &File, to: &File, fate: CopyFate) -> io::Result<()> {
     let len = from.metadata()?.len();
     to.set_len(len)?;
@@ -125,8 +124,8 @@ fn copy_stretch(
         match kernel::copy_range(from.as_fd(), to.as_fd(), at, len) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(copied) => {
-                // A few blocks are not worth a call of their own. What the kernel does not begin
-                // now it does when the file is made durable.
+                // A few blocks are not worth a call of their own. Ranges that are not started here
+                // are written when the file is made durable.
                 if fate == CopyFate::Durable && copied == most {
                     let _later = kernel::start_writing(to.as_fd(), at, copied);
                 }
@@ -159,7 +158,7 @@ pub(super) fn copy_without_zeros(from: &File, to: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes what is not zero of some content, in whole blocks.
+/// Writes the blocks of `content` that are not zero.
 fn write_without_zeros(to: &File, content: &[u8], at: u64) -> io::Result<()> {
     let blocks = content.chunks(BLOCK_BYTES as usize);
     let blocks: Vec<(&[u8], bool)> = blocks.map(|block| (block, is_zero(block))).collect();
@@ -175,15 +174,15 @@ fn write_without_zeros(to: &File, content: &[u8], at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether all bytes are zero. Compares many at a time, as a loop over bytes does not: most
-/// of an image is zero, and all of it is looked at whenever it is stored or made again.
+/// Returns whether all bytes are zero. Compares many bytes at a time, unlike a loop over bytes:
+/// most of an image is zero, and all of it is read whenever it is stored or restored.
 pub fn is_zero(content: &[u8]) -> bool {
     const ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
     let is_part = |part: &[u8]| ZEROS.get(..part.len()).is_some_and(|zeros| part == zeros);
     content.chunks(ZEROS.len()).all(is_part)
 }
 
-/// Returns whether the kernel does not copy between two such files itself.
+/// Returns whether the kernel cannot copy between these two files itself.
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EXDEV | libc::ENOSYS | libc::EOPNOTSUPP))
 }
@@ -201,11 +200,11 @@ fn copy_by_hand(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// Returns whether what was written last is only in the journal of an image.
+/// Returns whether the latest writes are only in the journal of an image.
 ///
-/// A mark says that it may be, from when the image is attached until it is detached. So a copy of a
-/// disk that is in use has the mark, and nothing in its journal where everything was written to its
-/// place before.
+/// A flag in the superblock says that they may be, from when the image is attached until it is
+/// detached. A copy of a disk in use therefore has the flag, but an empty journal if everything was
+/// written to its place before the copy.
 pub(super) fn needs_recovery(image: &File, path: &Path) -> Result<bool, DiskError> {
     let mut superblock = [0; SUPERBLOCK_BYTES];
     let read = image.read_exact_at(&mut superblock, SUPERBLOCK_AT);
@@ -217,13 +216,13 @@ pub(super) fn needs_recovery(image: &File, path: &Path) -> Result<bool, DiskErro
     Ok(is_marked && !has_empty_journal(image, &superblock))
 }
 
-/// Returns whether the journal is known to be empty. It is not where it lies in another way than
-/// `mkfs.ext4` puts ours: then the kernel looks.
+/// Returns whether the journal is known to be empty. False if its layout is not that of
+/// `mkfs.ext4`: then the kernel examines it.
 fn has_empty_journal(image: &File, superblock: &[u8; SUPERBLOCK_BYTES]) -> bool {
     let root = superblock.get(JOURNAL_BLOCKS_AT..).unwrap_or_default();
     let number = |at: usize| Some(u16::from_le_bytes(root.get(at..at + 2)?.try_into().ok()?));
     let is_leaf = number(0) == Some(EXTENTS_MAGIC) && number(EXTENTS_DEPTH_AT) == Some(0);
-    // The first extent: the block of the journal, how many, and where, in three parts.
+    // The first extent: its first logical block, length, and physical block in three parts.
     let parts = [0, 2, 6, 8, 10].map(|at| number(EXTENT_AT + at).map(u64::from));
     let [Some(0), Some(0), Some(high), Some(low), Some(middle)] = parts else { return false };
     let block = (high << 32) | (middle << 16) | low;
@@ -235,7 +234,7 @@ fn has_empty_journal(image: &File, superblock: &[u8; SUPERBLOCK_BYTES]) -> bool 
         && journal.get(JOURNAL_START_AT..).is_some_and(|start| start == [0; 4])
 }
 
-/// An image that nobody changes, in chunks of one size.
+/// An image that does not change while it is open, in chunks of one size.
 #[derive(Debug)]
 pub struct ImageExtents {
     image: File,
@@ -245,8 +244,9 @@ pub struct ImageExtents {
 }
 
 impl ImageExtents {
-    /// Opens an image that is not attached, or as a layer only: it stays as it is until this is
-    /// dropped. Another one is [`DiskError::InUse`]. A chunk has at least one byte.
+    /// Opens an image that is not attached, or only as a layer: it does not change until this is
+    /// dropped. Returns [`DiskError::InUse`] for an image attached as a disk. A chunk has at least
+    /// one byte.
     pub fn open(path: &Path, chunk_bytes: u32) -> Result<ImageExtents, DiskError> {
         let image = File::open(path).at("open the disk image", path)?;
         loops::lock(&image, LockMode::Shared, path)?;
@@ -254,12 +254,13 @@ impl ImageExtents {
         Ok(ImageExtents { image, path: path.to_owned(), bytes, chunk_bytes: chunk_bytes.max(1) })
     }
 
-    /// Bytes of the image, holes included.
+    /// Returns the size of the image in bytes, holes included.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Numbers, ascending, of the chunks that are not holes altogether. All others are zero.
+    /// Returns the numbers, ascending, of the chunks that are not holes altogether. All others are
+    /// zero.
     pub fn chunks(&self) -> Result<Vec<u64>, DiskError> {
         let chunk = u64::from(self.chunk_bytes);
         let (mut chunks, mut at) = (Vec::new(), 0);
@@ -273,7 +274,7 @@ impl ImageExtents {
         Ok(chunks)
     }
 
-    /// Puts a chunk into `buf`; the last one can be shorter. Any thread may, at any time.
+    /// Reads a chunk into `buf`; the last chunk can be shorter. May be called from any thread.
     pub fn read(&self, chunk: u64, buf: &mut Vec<u8>) -> Result<(), DiskError> {
         let start = chunk.saturating_mul(self.chunk_bytes.into());
         let len = self.bytes.saturating_sub(start).min(self.chunk_bytes.into());
@@ -282,7 +283,7 @@ impl ImageExtents {
     }
 }
 
-/// Writes an image in chunks: the other way round.
+/// Writes an image in chunks: the inverse of [`ImageExtents`].
 #[derive(Debug)]
 pub struct ImageWriter {
     image: File,
@@ -292,21 +293,20 @@ pub struct ImageWriter {
 }
 
 impl ImageWriter {
-    /// Begins an image of so many bytes, all zero. It is there after [`ImageWriter::finish`].
+    /// Begins an image of `bytes` bytes, all zero. It has no name before [`ImageWriter::finish`].
     pub fn create(path: &Path, bytes: u64, chunk_bytes: u32) -> Result<ImageWriter, DiskError> {
         let image = unnamed(path)?;
         image.set_len(bytes).at("give a size to", path)?;
         Ok(ImageWriter { image, path: path.to_owned(), bytes, chunk_bytes: chunk_bytes.max(1) })
     }
 
-    /// Writes a chunk, of exactly the bytes that belong there. Zeros become a hole. Any thread may,
-    /// at any time.
+    /// Writes a whole chunk. Zeros become a hole. May be called from any thread.
     pub fn write(&self, chunk: u64, content: &[u8]) -> Result<(), DiskError> {
         self.check_len(chunk, content.len() as u64)?;
         self.write_part(chunk, 0, content)
     }
 
-    /// Refuses a length that a chunk does not have.
+    /// Rejects a length other than that of the chunk.
     pub fn check_len(&self, chunk: u64, len: u64) -> Result<(), DiskError> {
         let expected = self.chunk_len(chunk);
         match len {
@@ -318,8 +318,8 @@ impl ImageWriter {
         }
     }
 
-    /// Writes a part of a chunk that begins at a block. Zeros become a hole; what is not written is
-    /// one. Any thread may, at any time.
+    /// Writes a part of a chunk, which begins at a block boundary. Zeros become a hole; so do parts
+    /// that are not written. May be called from any thread.
     pub fn write_part(&self, chunk: u64, at: u64, content: &[u8]) -> Result<(), DiskError> {
         let (len, end) = (self.chunk_len(chunk), at.saturating_add(content.len() as u64));
         if end > len || !at.is_multiple_of(BLOCK_BYTES.into()) {
@@ -330,7 +330,7 @@ impl ImageWriter {
         write_without_zeros(&self.image, content, start + at).at("write", &self.path)
     }
 
-    /// Bytes that belong in a chunk; the last one can be shorter.
+    /// Returns the length of a chunk in bytes; the last chunk can be shorter.
     fn chunk_len(&self, chunk: u64) -> u64 {
         let start = chunk.saturating_mul(self.chunk_bytes.into());
         self.bytes.saturating_sub(start).min(self.chunk_bytes.into())
@@ -340,7 +340,7 @@ impl ImageWriter {
         DiskError::Damaged { path: self.path.clone(), detail }
     }
 
-    /// Makes the image durable and gives it its name; never in place of another file.
+    /// Makes the image durable and gives it its name; never replaces another file.
     pub fn finish(self) -> Result<(), DiskError> {
         name_durably(&self.image, &self.path)
     }

@@ -1,4 +1,4 @@
-//! Images as loop devices and mounts, with locks that nobody leaves behind.
+//! Images as loop devices and mounts, with locks that the kernel releases when their owner ends.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man4/loop.4.html>
@@ -20,18 +20,17 @@ use crate::sys::{self, KernelClock};
 const CONTROL: &CStr = c"/dev/loop-control";
 /// Directory in which the kernel lists block devices.
 const BLOCK_DEVICES: &str = "/sys/block";
-/// Number of times that the next free loop device is asked for, when somebody else was faster each
-/// time.
+/// Maximum number of attempts to take a free loop device when other processes take it first.
 const LOOP_TRIES_MAX: u32 = 100;
-/// Time between two looks whether an image is free: an eighth of the time it was waited for, within
-/// these bounds. Most are free within milliseconds.
+/// Bounds of the interval between attempts to lock an image: an eighth of the time waited so far,
+/// within these bounds. Most images are free within milliseconds.
 const LOCK_INTERVAL_MIN: Duration = Duration::from_micros(100);
 const LOCK_INTERVAL_MAX: Duration = Duration::from_millis(1);
-/// Errors of the kernel for a file system that is none, or not whole.
+/// Errors of the kernel for a missing or damaged file system.
 const DAMAGES: [i32; 4] = [libc::EUCLEAN, libc::EBADMSG, libc::EINVAL, libc::EIO];
 
 /// Held between asking for a free loop device and taking it, so that threads of one process do not
-/// race for the same. Others can still be faster.
+/// race for the same one. Other processes can still be faster.
 static TAKING: Mutex<()> = Mutex::new(());
 
 /// Access to an image.
@@ -41,7 +40,7 @@ pub(super) enum ImageAccess {
     Change,
 }
 
-/// Finds out whether there are loop devices.
+/// Checks that loop devices are available.
 pub(super) fn check() -> Result<(), DiskError> {
     sys::open(CONTROL, libc::O_RDWR).map(drop).map_err(|error| DiskError::Unsupported {
         missing: format!("no loop devices: /dev/loop-control: {error}"),
@@ -49,7 +48,7 @@ pub(super) fn check() -> Result<(), DiskError> {
     })
 }
 
-/// Locks an image that nobody else can have open.
+/// Locks an image, or returns [`DiskError::InUse`] at once.
 pub(super) fn lock(image: &File, lock: LockMode, path: &Path) -> Result<(), DiskError> {
     match kernel::try_lock(image.as_fd(), lock).at("lock", path)? {
         true => Ok(()),
@@ -57,9 +56,9 @@ pub(super) fn lock(image: &File, lock: LockMode, path: &Path) -> Result<(), Disk
     }
 }
 
-/// Opens an image and locks it, waiting for at most so long.
+/// Opens an image and locks it, waiting for at most `wait`.
 ///
-/// The file is opened again each time, because what has the name can have become another one.
+/// Opens the file again at each attempt, because its name can refer to another file by then.
 pub(super) fn open_locked(path: &Path, lock: LockMode, wait: Duration) -> Result<File, DiskError> {
     let started = now(path)?;
     loop {
@@ -88,14 +87,14 @@ fn now(path: &Path) -> Result<Duration, DiskError> {
     sys::clock(KernelClock::Monotonic).at("read the clock for", path)
 }
 
-/// Shows a locked image as a loop device and mounts that. Returns the name of the device and the
-/// root of the file system; both stay what they are while the root, or a mount, is open.
+/// Makes a locked image a loop device and mounts it. Returns the name of the device and the root of
+/// the file system; both stay valid while the root, or a mount, is open.
 pub(super) fn attach(
     image: &File,
     path: &Path,
     access: ImageAccess,
 ) -> Result<(CString, OwnedFd), DiskError> {
-    // Until the file system is mounted, only this keeps the image at the device.
+    // Until the file system is mounted, only `_open` keeps the image attached to the device.
     let (device, _open) = take_device(image, access).at("make a loop device of", path)?;
     let mount = mount(&device, access).map_err(|error| match error.raw_os_error() {
         Some(errno) if DAMAGES.contains(&errno) => {
@@ -126,7 +125,7 @@ fn take_device(image: &File, access: ImageAccess) -> io::Result<(CString, OwnedF
         });
         match taken {
             Ok(device) => return Ok((name, device)),
-            // Somebody else's now, or still on its way out.
+            // Another process has taken the device, or it is still being detached.
             Err(error) if is_raced(&error) => last = error,
             Err(error) => return Err(error),
         }
@@ -138,50 +137,51 @@ fn is_raced(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENXIO | libc::EAGAIN))
 }
 
-/// A new mount of a device, in no name space. Of a device that is mounted already it is another
-/// mount of the same file system, and options are those of the first.
+/// Creates a new mount of a device, in no namespace. For a device that is mounted already it is
+/// another mount of the same file system, with the options of the first.
 ///
-/// Not by cloning a mount that there is: kernels before 6.15 clone none that is in no name space.
+/// Does not clone an existing mount: kernels before 6.15 cannot clone a mount in no namespace.
 pub(super) fn mount(device: &CStr, access: ImageAccess) -> io::Result<OwnedFd> {
     let fs = kernel::fs_open(c"ext4")?;
     kernel::fs_set(fs.as_fd(), c"source", device)?;
-    // Whatever an image says itself.
+    // Overrides the setting in the image.
     kernel::fs_set(fs.as_fd(), c"errors", c"remount-ro")?;
-    // Times of reading would change what has not changed.
+    // Access times would modify an unchanged image.
     let mut attributes =
         libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOATIME;
     if access == ImageAccess::Read {
         kernel::fs_flag(fs.as_fd(), c"ro")?;
-        // Whoever shows an image has seen that there is nothing in its journal. One that may have
-        // something in it would be refused, because it cannot be written to.
+        // The caller has checked that the journal is empty. The kernel would refuse an image whose
+        // journal may need recovery, because it cannot write to it.
         kernel::fs_flag(fs.as_fd(), c"noload")?;
         attributes |= libc::MOUNT_ATTR_RDONLY;
     }
-    // Without `discard`: the kernel would make holes some time after each deletion and none for the
-    // last ones, and would then take no orders to do so. `Disk::trim` gives them.
+    // Without `discard`: the kernel would make holes some time after each deletion, none for the
+    // last deletions, and would then reject explicit trims. `AttachedDiskImage::trim` does it.
     kernel::fs_create(fs.as_fd())?;
     kernel::fs_mount(fs.as_fd(), attributes)
 }
 
-/// Counter of writes to a device: two that are the same, with nothing on its way, have nothing
+/// Counter of writes to a device: if two readings are equal and no write is under way, nothing was
 /// written between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DeviceWrites {
-    /// Orders to write and to make holes that are done.
+    /// Completed writes and discards.
     done: [u64; 2],
-    /// That are not.
+    /// Requests under way.
     under_way: u64,
 }
 
 impl DeviceWrites {
     /// Returns whether nothing was written from `self` to `later`.
     pub(super) fn is_all_until(self, later: DeviceWrites) -> bool {
-        // What was under way at first was done later, and counted; what began last is under way.
+        // A request under way at the start would have completed and been counted; the last to begin
+        // would be under way.
         self.under_way == 0 && self == later
     }
 }
 
-/// Reads what the kernel counts (Documentation/block/stat.rst).
+/// Reads the kernel's statistics of a device (Documentation/block/stat.rst).
 pub(super) fn writes(device: &CStr) -> io::Result<DeviceWrites> {
     let name = device.to_string_lossy();
     let name = name.rsplit('/').next().unwrap_or_default();

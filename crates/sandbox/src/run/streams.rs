@@ -1,7 +1,7 @@
-//! The standard streams of one program, on the server's side: what it writes is read, kept within
-//! its limits and given to the sink; what it is to read is written when there is room.
+//! The standard streams of one program, on the server's side: reads the program's output, limits it
+//! and passes it to the sink; writes the program's input while the program accepts it.
 //!
-//! Never waits for a program or a sink by blocking, and never holds more than one chunk of either.
+//! Never blocks on a program or a sink, and never holds more than one chunk of either.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,10 +20,11 @@ use crate::spec::{
 };
 use crate::sys;
 
-/// Bytes read from a pipe at a time: half of what a pipe holds, so that one side can fill while the
+/// Bytes read from a pipe at a time: half of a pipe's capacity, so that one side can fill while the
 /// other empties.
 const CHUNK_BYTES: usize = 32 << 10;
-/// Bytes read the first time: most programs write a line or two, and room costs page faults.
+/// Bytes read the first time: most programs write a line or two, and a larger buffer costs page
+/// faults.
 const FIRST_CHUNK_BYTES: usize = 4 << 10;
 
 /// The server's side of a terminal.
@@ -51,18 +52,18 @@ enum ChunkSource {
 #[derive(Debug)]
 pub(super) struct StreamCapture {
     pub(super) stream: ChunkStream,
-    /// None when nothing more comes.
+    /// None at the end of the stream.
     source: Option<ChunkSource>,
-    /// Buffer with the last read in its first `filled` bytes. It is cleared once.
+    /// Buffer with the last read in its first `filled` bytes. It is zeroed once.
     room: Vec<u8>,
     filled: usize,
     kept: Vec<u8>,
-    /// Bytes that are kept at most, and bytes that the sink gets at most.
+    /// Maximum of bytes that are kept, and of bytes that the sink receives.
     kept_max: u64,
     max: u64,
-    /// Bytes that were written, kept or not.
+    /// Bytes that the program wrote, kept or not.
     seen: u64,
-    /// The sink took no more.
+    /// Reading was stopped while the stream had unread output.
     cut: bool,
 }
 
@@ -83,14 +84,14 @@ impl StreamCapture {
         }
     }
 
-    /// Captures from a new pipe; returns its other end.
+    /// Captures from a new pipe; returns its write end.
     fn open_pipe(&mut self) -> io::Result<OwnedFd> {
         let (read, write) = sys::pipe()?;
         self.adopt_pipe(read)?;
         Ok(write)
     }
 
-    /// Captures from this pipe.
+    /// Captures from an existing pipe.
     fn adopt_pipe(&mut self, read: OwnedFd) -> io::Result<()> {
         sys::set_nonblocking(read.as_fd())?;
         self.source = Some(ChunkSource::Pipe(pipe::Receiver::from_owned_fd(read)?));
@@ -105,22 +106,22 @@ impl StreamCapture {
         self.source.is_some()
     }
 
-    /// Returns whether more was written than may be.
+    /// Returns whether the program wrote more than its limit.
     pub(super) fn is_above_limit(&self) -> bool {
         self.seen > self.max
     }
 
-    /// Returns whether more than so many bytes were written beyond the limit.
+    /// Returns whether the program wrote more than `slack_bytes` beyond the limit.
     pub(super) fn floods(&self, slack_bytes: u64) -> bool {
         self.seen > self.max.saturating_add(slack_bytes)
     }
 
-    /// Returns whether the sink gets the next bytes, so that it must have room for them.
+    /// Returns whether the sink receives the next bytes, so that it must be ready for them.
     fn needs_sink(&self) -> bool {
         self.is_open() && self.seen < self.max
     }
 
-    /// Reads what is there. Nothing is taken before it is ready.
+    /// Reads the bytes that are available. Takes nothing before the stream is ready.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Room for a first small output; more once a program shows that it writes much.
         let room = if self.seen == 0 { FIRST_CHUNK_BYTES } else { CHUNK_BYTES };
@@ -142,7 +143,7 @@ impl StreamCapture {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes in what was read: zero bytes are the end.
+    /// Processes the last read: zero bytes are the end of the stream.
     pub(super) fn take(&mut self, sink: &mut dyn OutputSink) {
         if self.filled == 0 {
             self.source = None;
@@ -158,7 +159,7 @@ impl StreamCapture {
         self.seen += chunk.len() as u64;
     }
 
-    /// Stops reading, and notes whether something was there that nobody has taken.
+    /// Stops reading, and records whether unread output remains.
     pub(super) fn give_up(&mut self) {
         let mut nobody = Context::from_waker(Waker::noop());
         if self.is_open() && matches!(self.poll_read(&mut nobody), Poll::Ready(Ok(()))) {
@@ -167,13 +168,13 @@ impl StreamCapture {
         self.source = None;
     }
 
-    /// Returns what was kept, and whether it is not all.
+    /// Returns the kept bytes, and whether they are incomplete.
     pub(super) fn finish(self) -> (Vec<u8>, bool) {
         (self.kept, self.seen > self.max || self.cut)
     }
 }
 
-/// The first bytes, as many as there is room for.
+/// Returns the first bytes, at most `room`.
 fn up_to(bytes: &[u8], room: u64) -> &[u8] {
     let room = usize::try_from(room).unwrap_or(usize::MAX);
     bytes.get(..room.min(bytes.len())).unwrap_or(bytes)
@@ -192,7 +193,8 @@ fn poll_terminal(
             Ok(Err(error)) if error.raw_os_error() == Some(libc::EIO) => return Poll::Ready(Ok(0)),
             Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(read) => return Poll::Ready(read),
-            // Opened again after that. The runtime never forgets a hang-up, and would spin.
+            // The terminal was opened again after that. The runtime never clears a hang-up, so
+            // waiting would spin.
             Err(_would_block) if is_closed => return Poll::Ready(Ok(0)),
             Err(_would_block) => {}
         }
@@ -215,7 +217,7 @@ impl CapturedStreams {
         self.stdout.is_above_limit() || self.stderr.is_above_limit()
     }
 
-    /// Returns whether a sink without room would hold up the rest.
+    /// Returns whether a sink that is not ready would hold up the rest.
     pub(super) fn needs_sink(&self) -> bool {
         self.stdout.needs_sink() || self.stderr.needs_sink()
     }
@@ -227,8 +229,8 @@ impl CapturedStreams {
         }
     }
 
-    /// Reads from a stream that has something and whose bytes somebody has room for. While the sink
-    /// has none, the bytes stay in the pipe, and the program waits once it is full.
+    /// Reads from a stream that has output, if the sink is ready for the bytes or does not need
+    /// them. Otherwise the bytes stay in the pipe, and the program blocks once it is full.
     pub(super) fn poll_read(
         &mut self,
         sink: &mut dyn OutputSink,
@@ -255,7 +257,7 @@ enum InputSink {
 }
 
 impl InputSink {
-    /// Writes some of the bytes. Cancel-safe: they are written at once or not at all.
+    /// Writes some of the bytes. Cancel-safe: the bytes are written at once or not at all.
     async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             InputSink::Pipe(pipe) => pipe.write(bytes).await,
@@ -264,7 +266,8 @@ impl InputSink {
                 let is_closed = guard.ready().is_write_closed();
                 match guard.try_io(|fd| sys::write(fd.as_fd(), bytes)) {
                     Ok(written) => return written,
-                    // A terminal that nobody has takes what fits, and no error tells of it.
+                    // A terminal whose other side is closed accepts bytes until its buffer is full,
+                    // and reports no error.
                     Err(_would_block) if is_closed => {
                         return Err(io::ErrorKind::BrokenPipe.into());
                     }
@@ -278,14 +281,14 @@ impl InputSink {
 /// Input that is still to be written to the program's standard input.
 #[derive(Debug)]
 pub(super) struct PendingStdin {
-    /// None when the program's input has ended, or when nobody reads it.
+    /// None when the program's input has ended, or when it is read no longer.
     entrance: Option<InputSink>,
     pending: Vec<u8>,
     written: usize,
     live: Option<mpsc::Receiver<Vec<u8>>>,
-    /// The last byte ended a line, or there was none.
+    /// Whether the last byte ended a line, or there was none.
     at_line_start: bool,
-    /// On a terminal: its end has been typed.
+    /// Whether the end-of-file character has been written to the terminal.
     ended: bool,
 }
 
@@ -312,8 +315,8 @@ impl PendingStdin {
         (self.pending, self.written) = (chunk, 0);
     }
 
-    /// Goes on until there is another chunk to write; for ever when everything is written or nobody
-    /// reads. Cancel-safe: what was written is noted before the next wait.
+    /// Writes until another chunk has arrived; never returns when everything is written or the
+    /// input is no longer read. Cancel-safe: written bytes are recorded before the next wait.
     pub(super) async fn feed(&mut self) {
         while let Some(entrance) = &mut self.entrance {
             let rest = self.pending.get(self.written..).unwrap_or(&[]);
@@ -321,14 +324,15 @@ impl PendingStdin {
                 match entrance.write(rest).await {
                     Ok(n) => self.written += n,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // The program has closed its input or ended; that is its right.
+                    // The program has closed its input or ended, which is not an error.
                     Err(_) => self.entrance = None,
                 }
                 continue;
             }
             if let Some(live) = &mut self.live {
                 match live.recv().await {
-                    // Not written yet: whoever waits for this looks first at what was asked before.
+                    // Returns before the chunk is written: the caller's loop first looks at earlier
+                    // requests.
                     Some(chunk) => return self.take_chunk(chunk),
                     None => self.live = None,
                 }
@@ -339,9 +343,9 @@ impl PendingStdin {
         std::future::pending::<()>().await;
     }
 
-    /// Ends the input once everything is written. A pipe is closed; at a terminal its end-of-file
-    /// character is typed, as a person would, because closing our side would take the program's
-    /// output with it.
+    /// Ends the input once everything is written. A pipe is closed; on a terminal, the end-of-file
+    /// character is written, as if typed, because closing our side would close the program's output
+    /// as well.
     fn end(&mut self) {
         let Some(InputSink::Terminal(ServerTerminal(fd))) = &self.entrance else {
             self.entrance = None;
@@ -349,8 +353,8 @@ impl PendingStdin {
         };
         match sys::terminal_eof(fd.as_fd()) {
             Ok(Some(eof)) if !self.ended => {
-                // The first one ends a line that was begun; only at the start of a line is it the
-                // end of input.
+                // On a line that was begun, the first character only ends the line; at the start of
+                // a line it is the end of input.
                 let times = if self.at_line_start { 1 } else { 2 };
                 self.ended = true;
                 self.take_chunk(vec![eof; times]);
@@ -360,7 +364,7 @@ impl PendingStdin {
     }
 }
 
-/// The streams of a command: what the program gets, and what stays here.
+/// The streams of a command: the program's ends and the server's ends.
 #[derive(Debug)]
 pub(super) struct CommandWiring {
     pub(super) streams: StreamSetup,
@@ -371,10 +375,10 @@ pub(super) struct CommandWiring {
 }
 
 impl CommandWiring {
-    /// Makes the pipes of a command that was checked, and takes what it brings.
+    /// Creates the pipes of a command that was checked, and takes the streams out of the command.
     ///
-    /// `waiting` has our ends of streams that are made already, for a command that is for the
-    /// runtime that has the other ends.
+    /// `waiting` has our ends of existing streams, for a command that runs in the runtime that has
+    /// the other ends.
     pub(super) fn new(
         command: &mut SandboxCommand,
         waiting: Vec<OwnedFd>,
@@ -388,7 +392,7 @@ impl CommandWiring {
             StdinSource::Handle(read) => (Vec::new(), None, Some(read)),
         };
         let mut wiring = CommandWiring {
-            // Replaced below, where there is none.
+            // Replaced below, unless the streams exist already.
             streams: StreamSetup::Given { merged: false, has_stdin: false },
             child_ends: Vec::new(),
             captured: CapturedStreams { stdout, stderr },
@@ -403,8 +407,9 @@ impl CommandWiring {
         };
         wiring.child_ends.extend(command.extra.drain(..).map(|(_, fd)| fd));
         for fd in &wiring.child_ends {
-            // So that the program may open its own /dev/stdout: pipes have an owner, who is not the
-            // program, and two programs can share one. Nobody else can name it.
+            // Lets the program open its own /dev/stdout: pipes have an owner, which is not the
+            // program's user, and two programs can share one. No other process can reach the pipe
+            // by a path.
             if sys::is_pipe(fd.as_fd())? {
                 sys::fchmod(fd.as_fd(), 0o666)?;
             }
@@ -454,7 +459,7 @@ impl CommandWiring {
     }
 }
 
-/// Returns whether a command can do with streams that were made before it was known.
+/// Returns whether a command can use streams that were made before it was known.
 fn takes_waiting(command: &SandboxCommand, has_handle: bool) -> bool {
     let captured = |output: &OutputMode| matches!(output, OutputMode::Capture);
     command.warm
@@ -469,7 +474,7 @@ mod tests {
     use super::*;
     use crate::spec::ProgramLimits;
 
-    /// Keeps what it gets.
+    /// A sink that keeps its bytes.
     #[derive(Default)]
     struct Kept(Vec<u8>);
 
@@ -479,7 +484,8 @@ mod tests {
         }
     }
 
-    /// Kept, given to the sink, whether it is not all.
+    /// Returns the bytes that are kept, those that the sink received, and whether they are
+    /// incomplete.
     fn capture(max: u64, kept: Option<u64>, chunks: &[&[u8]]) -> (Vec<u8>, Vec<u8>, bool) {
         let limits = ProgramLimits { output_bytes: max, ..ProgramLimits::default() };
         let command = SandboxCommand { limits, kept_bytes: kept, ..SandboxCommand::default() };

@@ -1,15 +1,16 @@
 //! A child that waits in its parent's own memory to become a program.
 //!
-//! A copy of a process costs more than all else that starts a program: the kernel copies what was
-//! written, both then fault in what they use, and `execve` tears the copy down at once. The child
-//! here is not a copy. It shares the memory of its parent, as one of vfork(2) does, and is parked
-//! ahead like any other. At every moment one of the two stands still in a system call and waits for
-//! the other, so that `errno` has one user at a time; and the child allocates nothing.
+//! A copy of a process costs more than all other steps of starting a program: the kernel copies the
+//! page tables, both processes then fault in the pages that they use, and `execve` tears the copy
+//! down at once. The child here is not a copy. It shares the memory of its parent, like a child of
+//! vfork(2), and is parked ahead like any other. At every moment one of the two is blocked in a
+//! system call and waits for the other, so that `errno` has one user at a time; and the child
+//! allocates nothing.
 //!
 //! | time | parent | child |
 //! |---|---|---|
 //! | [`ParkingPlace::park`] | waits for a message, or for the end of the socket | prepares, says that it is parked |
-//! | until the release | goes on | waits for a message |
+//! | until the release | continues | waits for a message |
 //! | [`ParkingPlace::release`] | waits for the end of the socket | becomes the program, which closes its end |
 //!
 //! # References
@@ -31,16 +32,16 @@ use super::{
 };
 use crate::spec::EXTRA_NUMBER_MAX;
 
-/// Bytes of a child's stack with its guard. What runs on it has no large buffer.
+/// Bytes of a child's stack with its guard. The functions that run on it have no large buffers.
 const STACK_BYTES: usize = 128 << 10;
-/// Bytes below a stack that nothing may touch; a multiple of every size of pages in use.
+/// Bytes of the guard below a stack; a multiple of every page size in use.
 const GUARD_BYTES: usize = 64 << 10;
 /// Alignment of a stack where a function is called (System V ABI of AMD64, AAPCS64).
 const STACK_ALIGNMENT: usize = 16;
-/// Least number of a child's end of its socket: above all that a program asks for, so that only
-/// `execve` or its end closes it.
+/// Least number of a child's end of its socket: above all numbers that a program can ask for, so
+/// that only `execve` or the child's exit closes it.
 const SOCKET_NUMBER_MIN: RawFd = EXTRA_NUMBER_MAX.cast_signed() + 1;
-/// Longest that a child may take until it waits in its system call, or is gone.
+/// Timeout for a child to block in its system call or exit; in effect no timeout.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// A place for one child at a time, which becomes a program by a plan `T`.
@@ -56,19 +57,20 @@ pub(crate) struct ParkingPlace<T: 'static> {
 #[derive(Debug)]
 pub(crate) struct ParkedChild {
     pub(crate) child: ForkedChild,
-    /// Takes the message that releases it; hung up when it has ended.
+    /// Connection for the message that releases the child; hung up when the child has ended.
     pub(crate) socket: OwnedFd,
     pub(crate) is_parked: bool,
 }
 
-/// What a child does in its parent's memory. It allocates nothing, so that it can be ended at any
-/// time and leaves the allocator whole. What fails returns the code to exit with.
+/// Steps that a child runs in its parent's memory. They allocate nothing, so that the child can be
+/// killed at any time without damage to the allocator. A step that fails returns the exit code.
 pub(crate) struct ParkingSteps<P, N, T: 'static> {
-    /// Before it is parked.
+    /// Runs before the child is parked.
     pub(crate) prepare: P,
-    /// When it is released, with the descriptors that came with that. Returns only when it fails.
+    /// Runs when the child is released, with the descriptors of that message. Returns only on
+    /// failure.
     pub(crate) become_program: BecomeProgram<T>,
-    /// When the message that releases it does not come.
+    /// Runs if the message that releases the child does not arrive.
     pub(crate) not_released: N,
 }
 
@@ -76,7 +78,7 @@ pub(crate) struct ParkingSteps<P, N, T: 'static> {
 type BecomeProgram<T> = fn(&T, &[Option<OwnedFd>]) -> c_int;
 
 impl<T: 'static> ParkingPlace<T> {
-    /// A new place; it lives as long as the process, since a child may use it for as long.
+    /// Creates a place, which lives as long as the process, since a child may use it for as long.
     pub(crate) fn new() -> io::Result<&'static ParkingPlace<T>> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -85,7 +87,7 @@ impl<T: 'static> ParkingPlace<T> {
         if memory == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the beginning of the mapping that was just made, which nobody uses yet.
+        // SAFETY: the beginning of the mapping that was just made, which is not in use yet.
         check_int(unsafe { libc::mprotect(memory, GUARD_BYTES, libc::PROT_NONE) })?;
         let place = ParkingPlace {
             stack: memory.expose_provenance(),
@@ -94,11 +96,11 @@ impl<T: 'static> ParkingPlace<T> {
         Ok(Box::leak(Box::new(place)))
     }
 
-    /// Starts a child and waits until it is parked or gone. `cgroup` is a version 2 group to start
-    /// it in.
+    /// Starts a child and waits until it is parked or has exited. `cgroup` is a version 2 group to
+    /// start it in.
     ///
-    /// Only for a process of one thread, which has no other child of this place that has not become
-    /// a program or ended.
+    /// The process must be single-threaded, and every earlier child of this place must have
+    /// executed a program or ended.
     pub(crate) fn park<P, N>(
         &'static self,
         cgroup: Option<BorrowedFd<'_>>,
@@ -114,9 +116,10 @@ impl<T: 'static> ParkingPlace<T> {
         let (our_number, socket) = (ours.as_raw_fd(), theirs.as_raw_fd());
         let ParkingSteps { prepare, become_program, not_released } = steps;
         let child = move || {
-            // Its copy of our end, which would keep it from noticing that we are gone.
+            // The child's copy of our end would keep it from noticing that this process has died.
             let number = our_number.cast_unsigned();
-            // SAFETY: the child has its own descriptors, where this one is open and nobody else's.
+            // SAFETY: the child has its own descriptor table, where this one is open and has no
+            // other owner.
             let socket = unsafe { BorrowedFd::borrow_raw(socket) };
             let parked = close_inherited(number, number).map_err(|_| libc::EXIT_FAILURE);
             match parked.and_then(|()| prepare()) {
@@ -124,20 +127,20 @@ impl<T: 'static> ParkingPlace<T> {
                 Err(code) => code,
             }
         };
-        // SAFETY: this process waits in `receive` until the child waits itself, or is gone; what
+        // SAFETY: this process waits in `receive` until the child waits itself, or has exited; what
         // the child has borrowed until then lives until this function returns.
         let child = unsafe { self.fork(cgroup, child) }?;
         drop(theirs);
         let received = receive(ours.as_fd(), &mut [0u8; 1]);
         let is_parked = received.as_ref().is_ok_and(|(n, _)| *n > 0);
         if received.is_err() {
-            // Whatever it does, it does no longer.
+            // Ensures that the child no longer runs, whatever it was doing.
             end(&child, ours.as_fd());
         }
         received.map(|_| ParkedChild { child, socket: ours, is_parked })
     }
 
-    /// The child's wait for its plan, and all after it.
+    /// The child's wait for its plan, and all later steps.
     fn wait_and_become(
         &self,
         socket: BorrowedFd<'_>,
@@ -154,15 +157,16 @@ impl<T: 'static> ParkingPlace<T> {
         };
         let plan = self.plan.load(Ordering::Acquire);
         // SAFETY: `release` has put it there, and waits with it until this process has executed a
-        // program or is gone.
+        // program or exited.
         match unsafe { plan.as_ref() } {
             Some(plan) => become_program(plan, fds.get(..count).unwrap_or_default()),
             None => not_released(io::ErrorKind::InvalidData.into()),
         }
     }
 
-    /// Has the parked child become the program of a plan, with these descriptors. Waits until it
-    /// has or is gone; ends it when that takes longer than `timeout`, or when `other` is hung up.
+    /// Makes the parked child the program of a plan, with these descriptors. Waits until it has
+    /// executed the program or exited; kills it if that takes longer than `timeout`, or when
+    /// `other` is hung up.
     pub(crate) fn release(
         &self,
         parked: &ForkedChild,
@@ -185,8 +189,8 @@ impl<T: 'static> ParkingPlace<T> {
     ///
     /// # Safety
     /// The child allocates nothing. It may use memory that this process changes, and `errno`, only
-    /// while this process waits for it in a system call, and this process goes on only when the
-    /// child waits likewise, has executed a program or is gone. What `child` borrows must live
+    /// while this process waits for it in a system call, and this process continues only when the
+    /// child waits likewise, has executed a program or has exited. What `child` borrows must live
     /// until then. No other child uses the stack.
     unsafe fn fork<F: FnOnce() -> c_int>(
         &self,
@@ -205,8 +209,8 @@ impl<T: 'static> ParkingPlace<T> {
         debug_assert!(room < GUARD_BYTES && mem::align_of::<F>() <= STACK_ALIGNMENT);
         let top = self.stack + STACK_BYTES - room;
         let argument = ptr::with_exposed_provenance_mut::<F>(top);
-        // SAFETY: within the mapping, above its guard, aligned; nobody else uses it, says the
-        // caller.
+        // SAFETY: within the mapping, above its guard, aligned; the caller guarantees exclusive
+        // use.
         unsafe { argument.write(child) };
         let mut pidfd: RawFd = -1;
         // SAFETY: all-zero is a valid clone_args.
@@ -224,7 +228,7 @@ impl<T: 'static> ParkingPlace<T> {
         // ends aligned, calls `run` and does not return.
         let outcome = unsafe { clone3_onto(&mut args, entry as *const c_void, argument.cast()) };
         if outcome < 0 {
-            // SAFETY: there is no child, so that what was written is still this process's.
+            // SAFETY: there is no child, so the argument is still this process's.
             drop(unsafe { argument.read() });
             let errno = i32::try_from(-outcome).unwrap_or(libc::EINVAL);
             return Err(io::Error::from_raw_os_error(errno));
@@ -236,15 +240,15 @@ impl<T: 'static> ParkingPlace<T> {
     }
 }
 
-/// Ends a child, and waits until it has no part in this memory any more.
+/// Kills a child, and waits until it no longer uses this memory.
 fn end(child: &ForkedChild, socket: BorrowedFd<'_>) {
-    // Already dead is as good.
+    // A child that is dead already needs no signal.
     let _dead = kill_pidfd(child.pidfd.as_fd());
     wait_until_closed(&[socket], FOREVER);
 }
 
 /// Waits until the other end of the first of these is closed, one of the others is hung up, or the
-/// time is over; tells whether it was the first.
+/// timeout expires; returns whether the first was closed.
 ///
 /// Allocates nothing and reads no `errno`, which could be the child's.
 fn wait_until_closed(fds: &[BorrowedFd<'_>], timeout: Duration) -> bool {
@@ -257,8 +261,8 @@ fn wait_until_closed(fds: &[BorrowedFd<'_>], timeout: Duration) -> bool {
         tv_nsec: i64::from(timeout.subsec_nanos()),
     };
     loop {
-        // The system call and not the C library's function: it notes in `rest` what is left of the
-        // time when a signal ends it, the one way in which it can fail here.
+        // Uses the system call and not the C library's function: the kernel updates `rest` with the
+        // remaining time when a signal interrupts the call, the only way in which it can fail here.
         // SAFETY: an array with its length, a valid time, and no mask.
         let ready = unsafe {
             libc::syscall(
@@ -279,9 +283,9 @@ fn wait_until_closed(fds: &[BorrowedFd<'_>], timeout: Duration) -> bool {
 }
 
 /// `clone3` whose child calls `entry` with `argument` on the stack of `args`, and never returns.
-/// The answer is the kernel's: a pid, or a negated errno.
+/// Returns the kernel's result: a pid, or a negated errno.
 ///
-/// By hand, because the C library's own function for it is not exported.
+/// In assembly, because the C library does not export its own function for this.
 ///
 /// # Safety
 /// `args` are valid, with a stack that ends aligned to 16; `entry` is an `extern "C"` function of
@@ -292,7 +296,7 @@ unsafe fn clone3_onto(
     argument: *mut c_void,
 ) -> c_long {
     let outcome: c_long;
-    // SAFETY: by the function's own conditions. Only the child goes on with the call, on its stack.
+    // SAFETY: the function's own conditions. Only the child continues with the call, on its stack.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!(
@@ -336,9 +340,9 @@ unsafe fn clone3_onto(
 
 #[cfg(test)]
 mod tests {
-    //! Other threads are at work meanwhile, which is no harm: a child allocates nothing, and its
-    //! `errno` is that of the thread that waits for it. But it has copies of all descriptors, so
-    //! that there may be children of one test at a time.
+    //! Other threads run meanwhile, which does no harm: a child allocates nothing, and its `errno`
+    //! is that of the thread that waits for it. But a child has copies of all descriptors, so that
+    //! only one test at a time may have children.
 
     use parking_lot::Mutex;
 
@@ -347,7 +351,7 @@ mod tests {
 
     static ONE_TEST: Mutex<()> = Mutex::new(());
 
-    /// A plan: what the child exits with, once it has written to its descriptor.
+    /// A plan: the code that the child exits with, once it has written to its descriptor.
     #[derive(Debug)]
     struct Plan(c_int);
 
@@ -426,7 +430,7 @@ mod tests {
         let mut other_end = Some(other_end);
         for timeout in [Duration::from_millis(1), FOREVER] {
             if timeout == FOREVER {
-                // Whoever must live as well is gone.
+                // The process that must stay alive has ended.
                 other_end.take();
             }
             let place = ParkingPlace::new().unwrap();

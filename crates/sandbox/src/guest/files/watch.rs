@@ -1,7 +1,7 @@
 //! Events in a directory, reported as they happen.
 //!
-//! Names that this helper uses for a moment are not told: a file without a name, which the kernel
-//! calls `#INODE`, and the name that a file has before it replaces another one.
+//! Temporary names of this helper are not reported: an unnamed file, which the kernel calls
+//! `#INODE`, and the name of a file before it replaces another one.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man7/inotify.7.html>
@@ -20,12 +20,12 @@ use crate::session::files::wire;
 use crate::sys;
 use crate::sys::files::{self, ResolveMode};
 
-/// Directories of one recursive watch; of more, an overflow is told.
+/// Maximum number of directories of one recursive watch; beyond it, an overflow is reported.
 const DIRECTORIES_MAX: usize = 8192;
 /// Bytes of events that are read at a time.
 const EVENTS_BYTES: usize = 16 << 10;
-/// Reads before a mark is told: more than the kernel's queue of events holds (`inotify(7)`,
-/// `max_queued_events` is 16,384), so that a program cannot keep the mark back.
+/// Reads before a mark is sent: more than the kernel's queue of events holds (`inotify(7)`,
+/// `max_queued_events` is 16,384), so that a program cannot delay the mark indefinitely.
 const MARK_READS_MAX: usize = 128;
 /// Requests for marks that are read at a time.
 const MARKS_BYTES: usize = 64;
@@ -40,7 +40,7 @@ const EVENTS: u32 = libc::IN_CREATE
     | libc::IN_MOVE_SELF
     | libc::IN_EXCL_UNLINK;
 
-// As the server reads them.
+// Event kinds on the wire, as the server decodes them.
 const CREATE: u8 = 1;
 const WRITE: u8 = 2;
 const REMOVE: u8 = 3;
@@ -48,7 +48,7 @@ const RENAME: u8 = 4;
 const CHMOD: u8 = 5;
 const OVERFLOW: u8 = 6;
 
-/// An event of the kernel's.
+/// An event from the kernel.
 #[derive(Debug)]
 struct InotifyEvent {
     watch: i32,
@@ -60,12 +60,12 @@ struct InotifyEvent {
 #[derive(Debug)]
 pub(super) struct PathWatcher {
     inotify: OwnedFd,
-    /// Not kept open, because what is open is not gone when it is removed.
+    /// Not kept open, because an open directory is not deleted when it is removed.
     top: CString,
     top_id: (u64, u64),
     top_watch: i32,
     is_recursive: bool,
-    /// Path of each watched directory, from the top on.
+    /// Path of each watched directory, relative to the top.
     paths: HashMap<i32, Vec<u8>>,
     out: Vec<u8>,
     is_full: bool,
@@ -87,7 +87,7 @@ impl PathWatcher {
             top_watch,
             is_recursive: is_recursive && is_directory,
             paths: HashMap::from([(top_watch, Vec::new())]),
-            // Nothing is missed from here on, and the server is told so.
+            // No event is missed from here on; an empty record reports that to the server.
             out: wire::record(&[]),
             is_full: false,
         };
@@ -97,15 +97,15 @@ impl PathWatcher {
         Ok(watcher)
     }
 
-    /// Tells events until nobody reads them, or what is watched is gone. For each byte that comes
-    /// from the reader, a mark is told behind all that had happened when the byte was read.
+    /// Reports events until the reader closes the stream or the watched path is removed. For each
+    /// byte received from the reader, sends a mark after all events that preceded the byte.
     pub(super) fn report(mut self, stream: OwnedFd) {
         let mut stream = UnixStream::from(stream);
         let mut buf = vec![0; EVENTS_BYTES];
         let mut marks = 0_u64;
         let Ok(inotify) = self.inotify.try_clone() else { return };
         let mut inotify = File::from(inotify);
-        // What was found while the watch was made comes first.
+        // Events found while the watch was set up are sent first.
         if stream.write_all(&std::mem::take(&mut self.out)).is_err() {
             return;
         }
@@ -131,7 +131,8 @@ impl PathWatcher {
         }
     }
 
-    /// Hands on what the kernel has, in at most so many reads. Tells whether the watch goes on.
+    /// Forwards the kernel's queued events, in at most `reads_max` reads. Returns whether the watch
+    /// continues.
     fn relay(
         &mut self,
         inotify: &mut File,
@@ -165,7 +166,7 @@ impl PathWatcher {
         self.out.extend_from_slice(&wire::record(&event));
     }
 
-    /// Returns whether the watch goes on.
+    /// Handles one event. Returns whether the watch continues.
     fn handle(&mut self, event: &InotifyEvent) -> bool {
         let has = |bits: u32| event.mask & bits != 0;
         if has(libc::IN_Q_OVERFLOW) {
@@ -174,7 +175,7 @@ impl PathWatcher {
         }
         let is_top = event.watch == self.top_watch;
         if event.name.is_empty() {
-            // Of a directory below the top, the one above it tells the same.
+            // For a directory below the top, its parent reports the same.
             if !is_top {
                 if has(libc::IN_IGNORED) {
                     self.paths.remove(&event.watch);
@@ -209,7 +210,7 @@ impl PathWatcher {
         if self.is_recursive && has(libc::IN_ISDIR) {
             match kind {
                 CREATE => {
-                    // Gone again, or not to be read: then nothing of it is watched.
+                    // The directory is gone again or not readable: then it is not watched.
                     let _unwatched = self.add(&path, true);
                 }
                 RENAME => self.forget_below(&path),
@@ -224,8 +225,8 @@ impl PathWatcher {
         if ops::is_temporary(name) {
             return true;
         }
-        // The kernel's word for a file without a name (`d_tmpfile` in its `fs/dcache.c`). Programs
-        // may have files of such names, too; those are there.
+        // The kernel's name for an unnamed file (`d_tmpfile` in its `fs/dcache.c`). Programs may
+        // have files with such names, too; those exist.
         let is_inode = name
             .strip_prefix(b"#")
             .is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit));
@@ -257,8 +258,8 @@ impl PathWatcher {
         false
     }
 
-    /// Watches a directory below the top and all that is in it. What was made in it before is told
-    /// where `is_new`: nobody was there to see it.
+    /// Watches a directory below the top and all directories in it. If `is_new`, also reports its
+    /// existing content, whose creation was not observed.
     fn add(&mut self, path: &[u8], is_new: bool) -> Outcome<()> {
         let name = CString::new(path).map_err(io::Error::from)?;
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
@@ -300,7 +301,7 @@ impl PathWatcher {
         })
     }
 
-    /// Opens the directory at the top, to have it; an error where another one has its name by now.
+    /// Opens the top directory temporarily; fails if its name now refers to another one.
     fn open_top(&self) -> Outcome<OwnedFd> {
         let top = paths::open(&self.top, true)?;
         let stat = files::stat(top.as_fd(), c"")?;
@@ -310,7 +311,7 @@ impl PathWatcher {
         Ok(top)
     }
 
-    /// Adds one directory; false where there is no room for it, which is told once.
+    /// Adds one directory; returns false if there is no room for it, which is reported once.
     fn watch(&mut self, dir: BorrowedFd<'_>, path: &[u8]) -> bool {
         let link = paths::own_link(dir);
         let added = if self.paths.len() < DIRECTORIES_MAX {
@@ -333,7 +334,7 @@ impl PathWatcher {
         }
     }
 
-    /// Stops watching a directory that was moved away: its names are others now.
+    /// Stops watching a directory that was moved away, since its paths have changed.
     fn forget_below(&mut self, path: &[u8]) {
         let prefix = [path, b"/"].concat();
         let gone: Vec<i32> = self
@@ -344,13 +345,13 @@ impl PathWatcher {
             .collect();
         for watch in gone {
             self.paths.remove(&watch);
-            // The kernel has done it already where the directory is gone.
+            // The kernel has removed the watch already if the directory is gone.
             let _gone = files::inotify_forget(self.inotify.as_fd(), watch);
         }
     }
 }
 
-/// Takes the first of the events that the kernel wrote: watch, mask, cookie, length, name.
+/// Decodes the first of the kernel's events: watch, mask, cookie, length, name.
 fn take_event(bytes: &mut &[u8]) -> Option<InotifyEvent> {
     let (head, rest) = bytes.split_first_chunk::<16>()?;
     let word = |at: usize| -> Option<u32> {
@@ -359,7 +360,7 @@ fn take_event(bytes: &mut &[u8]) -> Option<InotifyEvent> {
     let (watch, mask, len) = (word(0)?.cast_signed(), word(4)?, usize::try_from(word(12)?).ok()?);
     let (name, rest) = rest.split_at_checked(len)?;
     *bytes = rest;
-    // Filled up with NULs.
+    // The kernel pads the name with NULs.
     let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]).to_vec();
     Some(InotifyEvent { watch, mask, name })
 }
