@@ -1,14 +1,14 @@
 //! The guest init: pid 1 of a sandbox.
 //!
 //! A copy of the spawner in fresh namespaces. It finishes the sandbox (mounts, host name,
-//! identity), says that it is ready, and waits. On request it places files, sets limits, starts a
-//! program, supervises it, ends everything that the program left, and reports. It runs under a user
-//! id that no program has, cannot be traced or signalled by one, reads nothing that one wrote
-//! except the files that are asked for, and gives up its privileges as soon as the last program has
+//! identity), reports that it is ready, and waits. On request it places files, sets limits, starts
+//! a program, supervises it, kills all processes that the program left, and reports. It runs under
+//! a user id that no program has, programs cannot trace or signal it, it reads none of their data
+//! except the requested files, and it gives up its privileges as soon as the last program has
 //! started.
 //!
-//! When its server or its spawner is gone, it ends, and the kernel ends everything in its pid
-//! namespace with it.
+//! When its server or its spawner dies, the guest init exits, and the kernel kills all processes in
+//! its pid namespace.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man7/namespaces.7.html>
@@ -59,7 +59,7 @@ const fn mask(capabilities: &[u32]) -> u64 {
     mask
 }
 
-/// While further programs may start: mounts, control groups, limits, identities.
+/// Capabilities while further programs may start: mounts, control groups, limits, identities.
 const SETTING_UP: u64 = mask(&[
     CAP_CHOWN,
     CAP_DAC_OVERRIDE,
@@ -69,18 +69,19 @@ const SETTING_UP: u64 = mask(&[
     CAP_SYS_ADMIN,
     CAP_SYS_RESOURCE,
 ]);
-/// After the last has started: end its processes, and read its files as the user that it was.
+/// Capabilities after the last program has started: to kill its processes, and to read outputs as
+/// its user.
 const SUPERVISING: u64 = mask(&[CAP_KILL, CAP_SETGID, CAP_SETUID]);
 
-/// CPU time after which a program backs off: most are done by then, and those that are not leave
-/// the processor to younger ones while there are any.
+/// CPU time after which a program's priority is lowered: most have ended by then, and the others
+/// yield the processor to younger programs.
 const TURN: Duration = Duration::from_millis(100);
-/// Shortest time between two looks at the CPU account. Bounds both the overshoot and the cost.
+/// Shortest interval between two reads of the CPU account. Bounds both the overshoot and the cost.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
-/// Longest: a process killed for lack of memory is noticed at the next look.
+/// Longest interval: a process killed for lack of memory is noticed at the next read.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 
-/// Setup that a guest init gets from its spawner.
+/// Setup of a guest init from its spawner.
 #[derive(Debug)]
 pub(crate) struct GuestSetup<'a> {
     pub(crate) spawner: u32,
@@ -90,27 +91,27 @@ pub(crate) struct GuestSetup<'a> {
     /// Hung up when the spawner has ended.
     pub(crate) lifeline: BorrowedFd<'a>,
     pub(crate) netns: BorrowedFd<'a>,
-    /// The host's `/proc`, for the one file that is written before there is an own one.
+    /// The host's `/proc`, for the one file that is written before the sandbox has its own.
     pub(crate) host_proc: BorrowedFd<'a>,
     pub(crate) parents: &'a [(HierarchyRole, OwnedFd)],
     /// The standing groups of the slot.
     pub(crate) standing: &'a [OpenGroup],
     pub(crate) unified_limits: bool,
-    /// Groups of the first command, made ahead; none where there are no control groups.
+    /// Groups of the first command, made ahead; empty without control groups.
     pub(crate) groups: CommandGroups<'a>,
-    /// User ids of the init and of its programs; `None` where there is only one (rootless).
+    /// User ids of the init and of its programs; `None` if there is only one (rootless).
     pub(crate) users: Option<(u32, u32)>,
     pub(crate) filters: FilterSet<'a>,
     pub(crate) landlock: bool,
-    /// The runtime that is to wait for the first command, instead of a bare process.
+    /// The runtime that waits for the first command, instead of a bare process.
     pub(crate) waiting: Option<WaitingRuntime<'a>>,
-    /// True if it is to hold a session rather than to run commands.
+    /// True if the sandbox holds a session rather than running commands.
     pub(crate) is_session: bool,
-    /// True if its commands begin over layers, which the server names before the first.
+    /// True if its commands begin over layers, which the server names before the first command.
     pub(crate) has_layers: bool,
     /// Maps the owners of files on a session's disk, and on layers, to the users of the slot.
     pub(crate) disk_users: Option<BorrowedFd<'a>>,
-    /// True if its network namespace has a loopback, for programs that ask for ports.
+    /// True if its network namespace has a loopback, for commands with ports.
     pub(crate) has_loopback: bool,
 }
 
@@ -118,27 +119,27 @@ pub(crate) struct GuestSetup<'a> {
 #[derive(Debug)]
 struct ParkedProcess {
     holder: FilterSubject,
-    /// True for a runtime that has started already.
+    /// True for a runtime that has already started.
     warm: bool,
     child: sys::ForkedChild,
-    /// Takes the message that releases it.
+    /// Connection for the message that releases it.
     socket: OwnedFd,
     /// CPU time of its group before the program.
     cpu_before: Duration,
-    /// CPU time of everything that was waited for before: earlier commands of the sandbox.
+    /// CPU time of all children reaped before: earlier commands of the sandbox.
     children_before: Duration,
-    /// File and text to write once it has had its turn.
+    /// File and text to write once the program has used its first CPU time ([`TURN`]).
     backing_off: Option<(OwnedFd, &'static [u8])>,
-    /// True if it was executed with more memory than the program may have.
+    /// True if it was executed with a higher memory limit than the program's.
     began_with_more: bool,
 }
 
-/// State that the guest init has set up and goes on to use.
+/// State that the guest init keeps after its setup.
 #[derive(Debug)]
 struct GuestEnvironment {
-    /// The root of the file system for everything writable; hidden behind `/workspace`.
+    /// The root of the file system for all writable directories; hidden behind `/workspace`.
     scratch: OwnedFd,
-    /// The directory that commands begin in, and that their files are placed in.
+    /// The directory in which commands begin, and in which their files are placed.
     workspace: OwnedFd,
     sigchld: OwnedFd,
     landlock: Option<OwnedFd>,
@@ -146,13 +147,13 @@ struct GuestEnvironment {
     parking: &'static ParkingPlace<ProgramPlan>,
 }
 
-/// Why the wait for a program was over.
+/// Result of the wait for a program.
 #[derive(Debug, Default)]
 struct WaitEnd {
-    /// End of the main program, when it ended on its own.
+    /// End of the main program, if it ended on its own.
     ended: Option<ChildEnd>,
     wall_breached: bool,
-    /// The server said so, or is gone.
+    /// The server stopped the program or closed the connection.
     stopped: bool,
 }
 
@@ -162,9 +163,9 @@ pub(crate) fn main(guest: GuestSetup<'_>) -> c_int {
         return session::main(guest);
     }
     let parked = guest.set_up().and_then(|place| {
-        // Ahead of the request that will need it; most are for a program, not for a compiler.
+        // Parked before the request arrives; most commands run a program, not a compiler.
         let (parked, streams) = match &guest.waiting {
-            // Its directory is not there yet.
+            // Its working directory is not mounted yet.
             None if guest.has_layers => (None, Vec::new()),
             None => (Some(guest.park(&place, guest.holder())?), Vec::new()),
             Some(waiting) => {
@@ -189,7 +190,8 @@ pub(crate) fn main(guest: GuestSetup<'_>) -> c_int {
 }
 
 impl GuestSetup<'_> {
-    /// Sends a message to the server. When it is gone, so are we at the next look at the socket.
+    /// Sends a message to the server. If the server has died, the next read of the socket ends this
+    /// process.
     fn tell(&self, message: &[u8], fds: &[BorrowedFd<'_>]) {
         let _gone = sys::send(self.control.as_fd(), message, fds);
     }
@@ -199,7 +201,8 @@ impl GuestSetup<'_> {
     /// Separates this process from the spawner and the host, as far as that needs no mount.
     fn isolate(&self) -> Result<(), StepFailure> {
         sys::set_name(c"cove-init").step("name the guest init")?;
-        // Set again below: a change of user id clears it. The lifeline covers the time between.
+        // Set again below: a change of user id clears it. Until then the lifeline serves the same
+        // purpose.
         sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
             .step("tie to the spawner")?;
         self.close_foreign_descriptors().step("close the spawner's descriptors")?;
@@ -225,7 +228,7 @@ impl GuestSetup<'_> {
             true => SETTING_UP | OVERLAY_CAPABILITIES,
             false => SETTING_UP,
         })?;
-        // The host's /proc and the namespace have served; the init goes on without a way to either.
+        // The init keeps no way to the host's /proc or the spawner's namespace.
         for fd in [self.host_proc, self.netns] {
             let number = fd.as_raw_fd().cast_unsigned();
             sys::close_inherited(number, number).step("close the host's /proc")?;
@@ -234,7 +237,7 @@ impl GuestSetup<'_> {
         Ok(GuestEnvironment { scratch, workspace, sigchld, landlock, page, parking })
     }
 
-    /// The spawner's socket above all: while a copy is open, its end goes unnoticed.
+    /// Closes descriptors of the spawner, above all its socket: an open copy would hide its end.
     fn close_foreign_descriptors(&self) -> io::Result<()> {
         let mut keep: Vec<RawFd> = vec![
             self.control.as_raw_fd(),
@@ -259,8 +262,8 @@ impl GuestSetup<'_> {
         sys::close_inherited(next, u32::MAX)
     }
 
-    /// When the host runs out of memory, sandboxes go before the server. Best effort by nature: an
-    /// unprivileged user may not have the file.
+    /// Makes the kernel kill sandboxes before the server when the host runs out of memory. Best
+    /// effort: an unprivileged user may not have write access to the file.
     fn volunteer_for_oom(&self) {
         let file = sys::openat(self.host_proc, c"self/oom_score_adj", libc::O_WRONLY, 0);
         let _best_effort = file.and_then(|fd| sys::write_all(fd.as_fd(), b"1000"));
@@ -273,7 +276,7 @@ impl GuestSetup<'_> {
             sys::prctl(libc::PR_SET_KEEPCAPS, 1).step("keep capabilities")?;
             sys::setresuid(init).step("become the init's user")?;
         }
-        // A server may itself have been started with fewer, in a container above all.
+        // A server may itself have been started with fewer capabilities, in a container above all.
         let permitted = sys::capabilities().step("read capabilities")?;
         sys::set_capabilities(capabilities & permitted).step("lower capabilities")?;
         sys::prctl(libc::PR_SET_DUMPABLE, 0).step("refuse to be traced")?;
@@ -291,7 +294,7 @@ impl GuestSetup<'_> {
             let message = buf.get(..n).unwrap_or(&[]);
             match message.first() {
                 None => return 0,
-                // The command that it was for has ended on its own meanwhile.
+                // The command that the message refers to has ended on its own meanwhile.
                 Some(&(to_guest::STOP | to_guest::SIGNAL)) => continue,
                 Some(&to_guest::LAYERS) if self.has_layers && command == 0 && parked.is_none() => {
                     match self.stand_on_layers(&mut place, message, &fds) {
@@ -316,8 +319,8 @@ impl GuestSetup<'_> {
         }
     }
 
-    /// The next message of the server; end of file also when the spawner is gone, or the process
-    /// that waits for a program: it says nothing while it lives.
+    /// Receives the next message of the server. Returns end of file also when the spawner has died,
+    /// or the parked process: it sends nothing while it lives.
     fn next_message(
         &self,
         buf: &mut [u8],
@@ -335,8 +338,8 @@ impl GuestSetup<'_> {
         }
     }
 
-    /// Mounts the layers of a message below the workspace, and has a process wait in the directory
-    /// that it names. Fails with the kind of the answer.
+    /// Mounts the layers of a message below the workspace, and parks a process in the directory
+    /// that the message names. Errors have the kind of the answer.
     fn stand_on_layers(
         &self,
         place: &mut GuestEnvironment,
@@ -350,11 +353,12 @@ impl GuestSetup<'_> {
             workspace::make_upper(place.scratch.as_fd(), self.users).map_err(ours)?;
             mounts::mount_layers(place.scratch.as_fd(), layers, self.disk_users).map_err(ours)?;
         }
-        // Nothing is mounted any more but what all sandboxes mount.
+        // Only the mounts that all sandboxes make remain, so fewer capabilities suffice.
         let permitted = sys::capabilities().step("read capabilities").map_err(ours)?;
         let lowered = sys::set_capabilities(SETTING_UP & permitted).step("lower capabilities");
         lowered.map_err(ours)?;
-        // Below what a template's steps have made: with the rights of the user that made it.
+        // Resolved through directories that a template's steps have made, and so with the rights of
+        // the program's user.
         place.workspace = self
             .as_program(|| workspace::open_workdir(workdir))
             .map_err(|failure| (from_guest::FILE, failure))?;
@@ -363,7 +367,7 @@ impl GuestSetup<'_> {
         Ok(parked)
     }
 
-    /// Does something with the program's user's rights to files.
+    /// Runs `act` with the file access rights of the program's user.
     fn as_program<T>(&self, act: impl FnOnce() -> T) -> T {
         let Some((init, user)) = self.users else { return act() };
         sys::setfsids(user, user);
@@ -372,7 +376,7 @@ impl GuestSetup<'_> {
         result
     }
 
-    /// Runs one command from its message to its report. Tells whether it was the last.
+    /// Runs one command from its message to its report. Returns whether it was the last.
     fn command(
         &mut self,
         place: &GuestEnvironment,
@@ -420,7 +424,7 @@ impl GuestSetup<'_> {
             fds.insert(0, terminal.program);
         }
         if parked.warm {
-            // Its own start is not the program's.
+            // The start of the runtime does not count as the program's.
             parked.cpu_before = self.cpu(parked.child.pid)?;
         }
         let began = now()?;
@@ -429,13 +433,13 @@ impl GuestSetup<'_> {
         } else {
             self.release(place, &parked, &start, &fds)?;
         }
-        // While a copy of a pipe's end is open here, its reader waits for more.
+        // While a copy of a pipe's end is open here, its reader sees no end of file.
         drop(fds);
         parked.began_with_more = until_started > start.limits.memory_bytes;
         if parked.began_with_more
             && self.groups.set_memory_limit(start.limits.memory_bytes).is_err()
         {
-            // It has more already.
+            // The program uses more memory than its limit already.
             let _gone = sys::kill_pidfd(parked.child.pidfd.as_fd());
         }
         if start.last {
@@ -461,7 +465,7 @@ impl GuestSetup<'_> {
         Ok(start.last)
     }
 
-    /// Makes everything but the workspace fresh for another command.
+    /// Replaces everything but the workspace for another command.
     fn renew(&mut self, place: &GuestEnvironment, command: u32) -> Result<(), StepFailure> {
         sys::unshare(libc::CLONE_NEWIPC).step("renew the ipc namespace")?;
         let home = if self.has_layers { HomeContent::Kept } else { HomeContent::Fresh };
@@ -476,7 +480,7 @@ impl GuestSetup<'_> {
         Ok(())
     }
 
-    /// Has a process wait that is as this command needs it, and the command's ports open.
+    /// Parks a process that suits this command, and opens the command's ports.
     fn make_ready(
         &self,
         place: &GuestEnvironment,
@@ -487,7 +491,7 @@ impl GuestSetup<'_> {
         let holder = loopback::holder_of(start);
         match parked {
             Some(parked) if parked.holder == holder && parked.warm == start.warm => Ok(parked),
-            // Its runtime has served an earlier command, or there never was one.
+            // The runtime has served an earlier command, or there never was one.
             _ if start.warm => Err(codec::MalformedMessage.into()),
             Some(other) => {
                 // It would count among the program's processes.
@@ -508,8 +512,9 @@ impl GuestSetup<'_> {
         if start.files.is_empty() && start.symlinks.is_empty() {
             return Ok(());
         }
-        // As the program's user, so that the files are its own. What keeps them in the workspace is
-        // how they are opened: beneath it, following no link, and never one that is there already.
+        // With the program's user's rights, so that the user owns the files. The way that they are
+        // opened keeps them in the workspace: beneath it, without following links, and never over
+        // an existing file.
         self.as_program(|| {
             workspace::place_files(place.workspace.as_fd(), &start.files, shared)?;
             workspace::place_symlinks(place.workspace.as_fd(), &start.symlinks)
@@ -556,7 +561,8 @@ impl GuestSetup<'_> {
         })
     }
 
-    /// Lets a parked process become the program, and waits until it has: it is in this memory.
+    /// Makes a parked process the program, and waits until it has executed it: until then it shares
+    /// this memory.
     fn release(
         &self,
         place: &GuestEnvironment,
@@ -567,7 +573,8 @@ impl GuestSetup<'_> {
         let plan = ProgramPlan::new(start, self.groups.unlimited(), place.page)?;
         let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         let (child, socket) = (&parked.child, parked.socket.as_fd());
-        // Whatever holds it up, an executable on a slow file system above all, counts as its time.
+        // A delay here, for example of an executable on a slow file system, counts as the program's
+        // time.
         let timeout = start.limits.wall;
         place
             .parking
@@ -577,7 +584,7 @@ impl GuestSetup<'_> {
 
     // ---- supervising ---------------------------------------------------------------------------
 
-    /// Waits until the program has ended or must end, ends what is left, and measures.
+    /// Waits until the program has ended or must end, kills the remaining processes, and measures.
     fn supervise(
         &self,
         place: &GuestEnvironment,
@@ -589,7 +596,7 @@ impl GuestSetup<'_> {
         let child = &parked.child;
         let mut watch = self.watch(place, limits, parked, began)?;
         let on_its_own = watch.ended.is_some();
-        // Read before the rest is killed, so that killing takes no part in it.
+        // Read before the rest is killed, so that the wall time does not include the killing.
         let ended = now()?;
         let wall = ended.saturating_sub(began);
         let main_cpu = if self.groups.counts_cpu() { None } else { Some(self.cpu(child.pid)?) };
@@ -637,7 +644,7 @@ impl GuestSetup<'_> {
         })
     }
 
-    /// Waits until the main program has ended, a limit is reached, or the server says stop.
+    /// Waits until the main program has ended, a limit is reached, or the server requests a stop.
     fn watch(
         &self,
         place: &GuestEnvironment,
@@ -653,7 +660,7 @@ impl GuestSetup<'_> {
             let ready = sys::poll(&watched, Some(check_in)).step("wait for the program")?;
             let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
             if is_ready(1) {
-                // What follows would look like the program's end, and it is ours.
+                // Without the spawner, an end that looks like the program's would be ours.
                 return Err(StepFailure {
                     step: "go on without a spawner".to_owned(),
                     errno: libc::EPIPE,
@@ -661,7 +668,7 @@ impl GuestSetup<'_> {
             }
             if is_ready(0) && self.must_stop(parked.child.pid) {
                 watch.ended = reap(parked.child.pid)?;
-                // One that has ended by then was not stopped.
+                // A program that has ended by then was not stopped.
                 watch.stopped = watch.ended.is_none();
                 return Ok(watch);
             }
@@ -687,16 +694,15 @@ impl GuestSetup<'_> {
         }
     }
 
-    /// Takes a message that comes while a program runs, and sends it the signal of the message if
-    /// that is what it is. Otherwise the program is to stop, or nobody is left who would say so;
-    /// then nobody reads the report either.
+    /// Handles a message during a run: delivers the signal of a signal message. Returns whether the
+    /// program must stop: the server requested it, or has died; then the report is not read either.
     fn must_stop(&self, leader: libc::pid_t) -> bool {
         let mut buf = [0u8; 16];
         let received = sys::receive(self.control.as_fd(), &mut buf);
         let n = received.map_or(0, |(n, _)| n);
         match buf.get(..n) {
             Some(&[to_guest::SIGNAL, signal]) => {
-                // It has ended, and this is noticed at the next look.
+                // The group has ended already; the next look at SIGCHLD notices it.
                 let _nobody_left = sys::signal_group(leader, signal.into());
                 false
             }
@@ -704,16 +710,16 @@ impl GuestSetup<'_> {
         }
     }
 
-    /// CPU time so far: of all processes where it is counted, else of the main one.
+    /// Returns the CPU time so far: of all processes if groups count it, otherwise of the main one.
     fn cpu(&self, pid: libc::pid_t) -> Result<Duration, StepFailure> {
         if self.groups.counts_cpu() {
             return self.groups.cpu().step("read the CPU time");
         }
-        // The clock of a process is gone with it; then the children's account has it.
+        // The clock of a process disappears with it; then the account of children has its time.
         Ok(sys::clock(KernelClock::ProcessCpu(pid)).unwrap_or(Duration::ZERO))
     }
 
-    /// Opens the outputs that were asked for: nobody is left who could change them meanwhile.
+    /// Opens the requested outputs, which can no longer change: all processes are dead.
     fn collect(
         &self,
         place: &GuestEnvironment,
@@ -731,7 +737,7 @@ impl GuestSetup<'_> {
             let result = CString::new(*path)
                 .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
                 .and_then(|path| {
-                    // Non-blocking, because a named pipe would wait for a writer.
+                    // Non-blocking, because opening a named pipe would wait for a writer.
                     let flags = libc::O_RDONLY | libc::O_NONBLOCK;
                     sys::open_beneath(place.workspace.as_fd(), &path, flags, 0)
                 })
@@ -751,18 +757,18 @@ impl GuestSetup<'_> {
     }
 }
 
-/// A program starts with what its init has, and the spawner ignores these.
+/// A program inherits its init's signal dispositions, and the spawner ignores these.
 fn reset_signals() -> Result<(), StepFailure> {
     [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]
         .into_iter()
         .try_for_each(|signal| sys::default_signal(signal).step("reset signals"))
 }
 
-/// When the next limit can be reached at the earliest, if everything runs on every processor.
+/// Returns the earliest time until a limit can be reached, if the program runs on every processor.
 fn check_interval(limits: &ProgramLimits, elapsed: Duration, used: Duration) -> Duration {
     let until_cpu = limits.cpu.saturating_sub(used) / sys::cpus();
     let until_wall = limits.wall.saturating_sub(elapsed);
-    // A wall limit is met exactly; a CPU limit is approached in steps that shrink.
+    // A wall limit is met exactly; a CPU limit is approached in shrinking steps.
     until_cpu.clamp(LOOK_INTERVAL_MIN, LOOK_INTERVAL_MAX).min(until_wall)
 }
 
@@ -774,7 +780,7 @@ fn now() -> Result<Duration, StepFailure> {
     sys::clock(KernelClock::Monotonic).step("read the clock")
 }
 
-/// Reaps whatever has ended; tells how the main program ended if it was among that.
+/// Reaps all ended children; returns the end of the main program if it is one of them.
 fn reap(main: libc::pid_t) -> Result<Option<ChildEnd>, StepFailure> {
     let mut found = None;
     loop {

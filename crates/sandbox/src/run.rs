@@ -1,4 +1,4 @@
-//! A program in a sandbox, seen from the server: its streams, its end.
+//! A program in a sandbox, on the server's side: its streams and its end.
 
 mod streams;
 
@@ -30,20 +30,21 @@ use crate::spec::{
 use crate::sys;
 use streams::{CapturedStreams, CommandWiring, PendingStdin, ServerTerminal};
 
-/// Bytes that a program may write beyond a full stream before it is ended. What ends a little above
-/// the limit is judged by its end; a flood does not get to burn its whole CPU limit.
+/// Bytes that a program may write beyond its limit before it is stopped at once. A program that
+/// exceeds the limit by a little may still end on its own; a flood does not use its whole CPU
+/// limit.
 const OUTPUT_SLACK_BYTES: u64 = 64 << 10;
-/// Time that it may go on after its output was cut.
+/// Time that a program may continue after its output was cut.
 const OUTPUT_GRACE: Duration = Duration::from_millis(250);
-/// Time that after its wall limit the guest init may take to report: under load it waits for CPU
-/// too.
+/// Time for the guest init's report after the wall limit: under load it waits for CPU too.
 const REPORT_GRACE: Duration = Duration::from_secs(10);
-/// Time that pipes are read after the end of the last process that could write to them.
+/// Time for reading pipes after the end of the last process that could write to them.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
-/// Time after a program's end for which its last output waits for a sink that has no room.
+/// Maximum wait, after a program's end, for a sink to accept its last output.
 const SINK_GRACE: Duration = Duration::from_secs(30);
-/// Files with shared content that travel as descriptors; those beyond are read. With the streams
-/// and what else a message has, they stay below what one message may carry.
+/// Maximum number of files with shared content that are sent as descriptors; the content of further
+/// files is sent instead. Together with the streams and ports, they stay below the kernel's limit
+/// of descriptors in one message.
 const SHARED_MAX: usize = 32;
 const _: () = assert!(3 + EXTRA_MAX + SHARED_MAX < sys::MESSAGE_FDS_MAX);
 const _: () = assert!(PORTS_MAX <= sys::MESSAGE_FDS_MAX);
@@ -51,9 +52,9 @@ const _: () = assert!(PORTS_MAX <= sys::MESSAGE_FDS_MAX);
 const SIGNAL_MAX: u8 = 31;
 /// Largest message of a guest init: a report with the state of [`OUTPUTS_MAX`] outputs.
 const REPORT_BYTES_MAX: usize = 1 << 10;
-/// Directory that commands begin in.
+/// Default working directory of commands.
 const WORKSPACE: &str = "/workspace";
-/// Outputs of one command: as many descriptors as one message may carry.
+/// Maximum number of outputs of one command: the limit of descriptors in one message.
 pub const OUTPUTS_MAX: usize = 64;
 
 /// Why a sandbox failed its caller. The program is not to blame, except for [`SandboxError::File`];
@@ -63,7 +64,7 @@ pub enum SandboxError {
     /// The engine is closed.
     #[error("the sandbox engine is closed")]
     Closed,
-    /// More wait for a sandbox than may.
+    /// No sandbox became free for the caller, or this kind of sandbox is not available here.
     #[error("no sandbox became free: {0}")]
     Unavailable(String),
     /// Building the sandbox or starting the program failed.
@@ -72,20 +73,20 @@ pub enum SandboxError {
     /// A file of the command could not be placed; its limits are too small for it.
     #[error("place a file of the command")]
     File(#[source] StepFailure),
-    /// The command asks for what cannot be, and names it.
+    /// The command is invalid; the message names the field.
     #[error("{0}")]
     Command(&'static str),
-    /// The guest init of a session could not do what it was asked for.
+    /// The guest init of a session could not carry out a request.
     #[error("ask something of a session")]
     Refused(#[source] StepFailure),
     /// No listener on that port of a session's loopback.
     #[error("no program listens on port {0} of the session")]
     PortRefused(u16),
-    /// The server listens on that port of a session's loopback, or has: what is served there is for
-    /// the session's own programs.
+    /// The server listens, or has listened, on that port of a session's loopback: the service is
+    /// for the session's own programs.
     #[error("port {0} of the session is served by the server itself")]
     PortOfServer(u16),
-    /// The guest init ended or answered nothing.
+    /// The guest init ended or sent no answer.
     #[error("the sandbox ended unexpectedly: {0}")]
     Lost(&'static str),
     /// A system call of the server failed.
@@ -99,13 +100,13 @@ impl From<MalformedMessage> for SandboxError {
     }
 }
 
-/// Layers below what a sandbox for commands writes, and where its commands work.
+/// Lower layers of a sandbox for commands, and the working directory of its commands.
 #[derive(Clone, Debug, Default)]
 pub struct SandboxLayers {
     /// The layers, the newest first.
     pub layers: Vec<Arc<AttachedLayer>>,
-    /// Directory that commands begin in and that their files go to, relative to `/workspace` or
-    /// absolute below `/home/user`; made when it is missing. `/workspace` without.
+    /// Working directory of commands and their files, relative to `/workspace` or absolute below
+    /// `/home/user`; created if it is missing. The default is `/workspace`.
     pub workdir: Option<String>,
 }
 
@@ -118,7 +119,7 @@ impl GuestConnection {
         Ok(GuestConnection(sys::watch(fd)?))
     }
 
-    /// For who goes on in frames of another kind.
+    /// Returns the socket, for the frames of a session.
     pub(crate) fn into_socket(self) -> AsyncFd<OwnedFd> {
         self.0
     }
@@ -127,11 +128,11 @@ impl GuestConnection {
         self.0.async_io(Interest::WRITABLE, |fd| sys::send(fd.as_fd(), bytes, fds)).await
     }
 
-    /// Sends a message about a command that runs.
+    /// Sends a message about a running command.
     async fn tell(&self, message: &[u8]) -> io::Result<()> {
         match self.send(message, &[]).await {
-            // It has ended on its own meanwhile, and its report waits to be read. A reset means
-            // that it had not read an earlier message.
+            // The command has ended on its own meanwhile, and its report waits to be read. A reset
+            // means that the guest init had not read an earlier message.
             Err(error)
                 if [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset]
                     .contains(&error.kind()) =>
@@ -144,8 +145,8 @@ impl GuestConnection {
 
     async fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         let mut buf = vec![0; REPORT_BYTES_MAX];
-        // A guest init that ended without reading our last message leaves a reset before what it
-        // said itself; the kernel tells of the reset once.
+        // If the guest init ended without reading our last message, the kernel reports a reset
+        // once, before the messages that the guest init sent.
         let (n, fds) = match self.receive_into(&mut buf).await {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 self.receive_into(&mut buf).await?
@@ -160,15 +161,15 @@ impl GuestConnection {
         self.0.async_io(Interest::READABLE, |fd| sys::receive(fd.as_fd(), buf)).await
     }
 
-    /// Returns whether the guest init has nothing to say: one that waits does not, one that ended
-    /// does.
+    /// Returns whether the connection has nothing to read: true for a guest init that waits, false
+    /// for one that has ended.
     pub(crate) fn is_quiet(&self) -> bool {
         let ready = sys::poll(&[self.0.get_ref().as_fd()], Some(Duration::ZERO));
         ready.is_ok_and(|ready| ready == [false])
     }
 
-    /// Waits until the guest init has set itself up.
-    /// Returns our ends of the streams of a runtime that waits in it, where those are made already.
+    /// Waits until the guest init has set itself up. Returns our ends of the streams of its warm
+    /// runtime, if they exist already.
     pub(crate) async fn ready(&self) -> Result<Vec<OwnedFd>, SandboxError> {
         let gone = |_| SandboxError::Lost("it ended before it was ready");
         let (message, streams) = self.receive().await.map_err(gone)?;
@@ -182,12 +183,12 @@ impl GuestConnection {
         }
     }
 
-    /// Has the guest init mount layers. For a sandbox that waits for them.
+    /// Makes the guest init mount layers. Only for a sandbox that waits for them.
     pub(crate) async fn mount(&self, layers: &SandboxLayers) -> Result<(), SandboxError> {
         if layers.layers.len() > LAYERS_MAX {
             return Err(SandboxError::Command("layers: at most 64"));
         }
-        // Clones of mounts that nobody sees; they go with the sandbox.
+        // Mounts in no namespace; they end with the sandbox.
         let mounts: Vec<OwnedFd> =
             layers.layers.iter().map(|layer| layer.mount()).collect::<io::Result<_>>()?;
         let fds: Vec<BorrowedFd<'_>> = mounts.iter().map(AsFd::as_fd).collect();
@@ -198,8 +199,8 @@ impl GuestConnection {
         self.made(from_guest::MOUNTED, "it does not mount its layers", by).await.map(drop)
     }
 
-    /// Waits for the sockets that the guest init opens before it starts the program, and hands
-    /// them on.
+    /// Receives the sockets that the guest init opens before it starts the program, and passes them
+    /// to the caller.
     async fn take_listeners(
         &self,
         listen: LoopbackListen,
@@ -211,15 +212,16 @@ impl GuestConnection {
         }
         let mut listeners = Vec::with_capacity(fds.len());
         for fd in fds {
-            // They do not block: the guest init makes them so.
+            // The guest init makes them non-blocking.
             listeners.push(TcpListener::from_std(fd.into())?);
         }
-        // Whoever asked wants them no more; who connects is refused.
+        // The caller no longer wants them; connections are refused.
         let _unwanted = listen.opened.send(listeners);
         Ok(())
     }
 
-    /// Waits for what the guest init makes before it starts the program: a message of this kind.
+    /// Waits for the descriptors that the guest init sends, in a message of this kind, before it
+    /// starts the program.
     async fn made(
         &self,
         kind: u8,
@@ -245,19 +247,19 @@ struct ProgramRun<'a> {
     captured: CapturedStreams,
     input: PendingStdin,
     terminal: Option<ServerTerminal>,
-    /// Requests of the caller; none once it has let go.
+    /// Requests of the caller; none once the caller has dropped its end.
     requests: Option<mpsc::Receiver<spec::ProgramControl>>,
-    /// When the wait for the report is given up.
+    /// Deadline of the wait for the report.
     report_by: Instant,
-    /// When a program whose output was cut is ended.
+    /// Time at which a program whose output was cut is stopped.
     stop_at: Option<Instant>,
-    /// True if it was told to end.
+    /// True if the program was stopped.
     stopped: bool,
-    /// By the caller, and not for its output.
+    /// True if it was stopped by the caller, and not because of its output.
     stopped_by_caller: bool,
 }
 
-/// Refuses what could not be carried out as it is said.
+/// Rejects a command that cannot be carried out as specified.
 fn check(command: &SandboxCommand) -> Result<(), SandboxError> {
     let is_captured = |output: &OutputMode| matches!(output, OutputMode::Capture);
     let has_terminal = command.terminal.is_some();
@@ -302,10 +304,10 @@ fn check_ports(listen: &LoopbackListen, profile: SeccompProfile) -> Result<(), S
     Ok(())
 }
 
-/// Runs one command and waits for its end. Dropping the future leaves the program running until the
+/// Runs one command and waits for its end. If the future is dropped, the program runs until the
 /// connection is closed, which ends the sandbox.
 ///
-/// `waiting` has our ends of the streams of a runtime that waits in the sandbox.
+/// `waiting` has our ends of the streams of the sandbox's warm runtime.
 pub(crate) async fn run(
     control: &GuestConnection,
     waiting: Vec<OwnedFd>,
@@ -326,7 +328,7 @@ pub(crate) async fn run(
         extra,
         ports: listen.as_ref().map_or_else(Vec::new, |listen| listen.ports.clone()),
         last: command.last,
-        // One that cannot do with what the runtime has is started as usual.
+        // A command that cannot use the runtime's streams starts a new process.
         warm: command.warm
             && extra_is_empty
             && match streams {
@@ -352,7 +354,7 @@ pub(crate) async fn run(
         fds.push(file.as_fd());
         control.send(&[to_guest::START_IN_FILE], &fds).await?;
     }
-    // While a copy of a pipe's end is open here, its other end waits for more.
+    // While a copy of a pipe's end is open here, the other end sees no end of file.
     drop((child_ends, message));
     let mut running = ProgramRun {
         control,
@@ -379,10 +381,11 @@ pub(crate) async fn run(
     Ok(exit)
 }
 
-/// Content of the files of a command: what goes as descriptors, and what had to be read instead.
+/// Content of the files of a command: files that are sent as descriptors, and content that had to
+/// be read.
 struct CommandFiles<'a> {
     shared: Vec<&'a Arc<SharedFile>>,
-    /// For each file: its descriptor's place, or its bytes where they are not in the command.
+    /// For each file: the index of its descriptor, or its bytes if they are not in the command.
     contents: Vec<ContentTransfer>,
 }
 
@@ -447,13 +450,13 @@ impl ProgramRun<'_> {
         Ok(())
     }
 
-    /// Moves bytes until the guest init reports.
+    /// Moves data until the guest init reports.
     async fn until_report(&mut self) -> Result<(EndReport, Vec<OwnedFd>), SandboxError> {
         loop {
             let stop_at = self.stop_at.unwrap_or(self.report_by);
-            // In no order, so that a flood of one kind does not keep the others waiting. What is in
-            // the pipes when the report comes is read after it.
-            // A size or a signal that came before input is there before it.
+            // Polled in no order, so that a flood of one kind does not delay the others. Data that
+            // is in the pipes when the report arrives is read after it. A size or a signal that was
+            // sent before input is handled before it.
             while let Some(request) =
                 self.requests.as_mut().and_then(|request| request.try_recv().ok())
             {
@@ -500,7 +503,7 @@ impl ProgramRun<'_> {
         }
     }
 
-    /// Notices a cut stream, and ends a program that floods.
+    /// Starts the grace period of a cut stream, and stops a program that floods.
     async fn watch_output(&mut self) -> io::Result<()> {
         if self.stopped || !self.captured.is_above_limit() {
             return Ok(());
@@ -520,8 +523,8 @@ impl ProgramRun<'_> {
         self.control.tell(&[to_guest::STOP]).await
     }
 
-    /// Reads what is left in the pipes. Every writer is dead, so their end comes at once; only a
-    /// sink without room is waited for.
+    /// Reads the rest of the pipes. Every writer is dead, so the end of file comes at once; only a
+    /// sink that is not ready causes a wait.
     async fn drain(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + SINK_GRACE;
         while self.captured.is_open() {
@@ -579,7 +582,7 @@ impl ProgramRun<'_> {
     }
 }
 
-/// The next thing that the caller asks for; never, when it has let go.
+/// Receives the next request of the caller; never returns when the caller has dropped its end.
 async fn next(
     requests: &mut Option<mpsc::Receiver<spec::ProgramControl>>,
 ) -> Option<spec::ProgramControl> {
@@ -606,7 +609,7 @@ fn parse_report(
     }
 }
 
-/// Returns whether an output could be opened, in the words of its user.
+/// Returns the state of an output, with errors in the user's terms.
 fn output_state(errno: i32) -> Result<Vec<u8>, String> {
     match errno {
         0 => Ok(Vec::new()),
@@ -618,7 +621,7 @@ fn output_state(errno: i32) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Reads the opened outputs, within the total.
+/// Reads the opened outputs, up to `bytes_max` in total.
 fn read_outputs(
     states: &[Result<Vec<u8>, String>],
     files: Vec<OwnedFd>,

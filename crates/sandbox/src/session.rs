@@ -1,9 +1,9 @@
-//! A session seen from the server: one sandbox in which many programs run, for as long as it lives.
+//! A session on the server's side: one sandbox in which many programs run, for as long as it lives.
 //!
-//! Requests travel as frames with ids over the one connection to the guest init; many may be under
-//! way, and answers come in any order. Streams are descriptors that the guest init only passes on,
-//! so that nothing a program writes can hold up a request. The last clone of a [`SandboxedSession`]
-//! that is dropped ends the sandbox with everything in it.
+//! Requests travel as frames with ids over the one connection to the guest init; many may be
+//! pending, and answers arrive in any order. Streams are descriptors that the guest init only
+//! passes on, so that no output of a program can delay a request. Dropping the last clone of a
+//! [`SandboxedSession`] ends the sandbox with all its processes.
 
 pub(crate) mod files;
 mod process;
@@ -39,12 +39,12 @@ pub use process::{
     SessionProgram, output_pipe, send_with_descriptors,
 };
 
-/// Requests of one session that may be under way; further ones wait.
+/// Maximum number of pending requests of one session; further ones wait.
 const REQUESTS_MAX: usize = 64;
-/// Time that the guest init may take to answer, on a machine that is busy with everything else. It
-/// never waits for a program.
+/// Timeout of an answer of the guest init, on a busy machine. The guest init never waits for a
+/// program.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time that a connection to a port of the sandbox may take: its program may be busy.
+/// Timeout of a connection to a port of the sandbox: its program may be busy.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest frame of a guest init.
 const FRAME_BYTES_MAX: usize = 1 << 10;
@@ -52,17 +52,17 @@ const FRAME_BYTES_MAX: usize = 1 << 10;
 /// Parts of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionSetup<'a> {
-    /// Disk that it writes to. To be kept until the session has ended; detached earlier, it stays
-    /// locked until then.
+    /// Disk that the session writes to. Must be kept until the session has ended; if it is detached
+    /// earlier, it stays locked until then.
     pub disk: &'a AttachedDiskImage,
-    /// Layers below it, the newest first.
+    /// Layers below the disk, the newest first.
     pub layers: &'a [Arc<AttachedLayer>],
-    /// Limits of its programs.
+    /// Limits of the session's programs.
     pub limits: SessionSandboxLimits,
 }
 
-/// A session that lives. Clones are the same session; dropping the last one ends it with everything
-/// in it.
+/// A live session. Clones are the same session; dropping the last one ends it with all its
+/// processes.
 #[derive(Clone, Debug)]
 pub struct SandboxedSession(Arc<SessionOwner>);
 
@@ -70,36 +70,36 @@ pub struct SandboxedSession(Arc<SessionOwner>);
 #[derive(Debug)]
 struct SessionOwner {
     connection: Arc<GuestSessionConnection>,
-    /// To the file helper, once it was asked for. Its lock is held while one is started.
+    /// Connection to the file helper, once it was requested. The lock is held while one is started.
     files: tokio::sync::Mutex<Option<SandboxFiles>>,
-    /// Ports of the loopback on which the server has listened since the session began. Its lock is
-    /// held while one is being added, so that a connection is never judged by ports of before.
+    /// Ports of the loopback on which the server has listened since the session began. The lock is
+    /// held while one is being added, so that no connection is checked against an outdated set.
     server_ports: tokio::sync::Mutex<HashSet<u16>>,
-    /// Goes back when the connection has been hung up.
+    /// Freed when the connection has been hung up.
     _place: SessionPlace,
 }
 
 impl Drop for SessionOwner {
     fn drop(&mut self) {
-        // The reader sees the end as well, and goes.
+        // The reader task notices the hang-up as well, and ends.
         let _already_gone = sys::session::hang_up(self.connection.socket.get_ref().as_fd());
     }
 }
 
-/// The connection to the guest init, and who waits for what.
+/// The connection to the guest init, with the pending requests.
 #[derive(Debug)]
 struct GuestSessionConnection {
     socket: AsyncFd<OwnedFd>,
     next_id: AtomicU64,
     requests: Semaphore,
     waiting: Mutex<PendingRequests>,
-    /// Why it is over, once it is.
+    /// Reason of the end, once the session has ended.
     ended: watch::Sender<Option<Arc<str>>>,
 }
 
 #[derive(Debug, Default)]
 struct PendingRequests {
-    /// True if the guest init answers no more.
+    /// True when the guest init no longer answers.
     is_over: bool,
     answers: HashMap<u64, oneshot::Sender<GuestAnswer>>,
     /// Programs that have not ended, by the id of the request that started them.
@@ -121,7 +121,7 @@ enum GuestAnswer {
     Refused(StepFailure),
 }
 
-/// Makes a session of a prepared sandbox.
+/// Turns a prepared sandbox into a session.
 pub(crate) async fn begin(
     control: GuestConnection,
     place: SessionPlace,
@@ -138,14 +138,14 @@ pub(crate) async fn begin(
         ended: watch::channel(None).0,
     });
     let reader = Arc::clone(&connection);
-    // Ends with the connection, which ends with its owner at the latest.
+    // The task ends with the connection, which ends with its owner at the latest.
     tokio::spawn(async move { reader.read().await });
     let files = tokio::sync::Mutex::default();
     let server_ports = tokio::sync::Mutex::default();
     let session =
         SandboxedSession(Arc::new(SessionOwner { connection, files, server_ports, _place: place }));
     let SessionSetup { disk, layers, limits } = setup;
-    // Clones of mounts that nobody sees; they go with the sandbox.
+    // Mounts in no namespace; they end with the sandbox.
     let mut mounts = vec![disk.mount()?];
     for layer in layers {
         mounts.push(layer.mount()?);
@@ -156,15 +156,17 @@ pub(crate) async fn begin(
 }
 
 impl SandboxedSession {
-    /// Starts a program. What cannot be executed ends at once, and its end says so.
+    /// Starts a program. A program that cannot be executed ends at once, and its end has the
+    /// reason.
     ///
     /// When the future is dropped before the program has started, the program is killed.
     pub async fn start(&self, program: SessionProgram) -> Result<SessionProcess, SandboxError> {
         process::start(self, program, None).await
     }
 
-    /// As [`SandboxedSession::start`], with a descriptor of the caller's as standard input: one end
-    /// of a socket over which both talk. `program.terminal` and `program.stdin` do not count.
+    /// Like [`SandboxedSession::start`], with a descriptor of the caller's as standard input: one
+    /// end of a socket for traffic in both directions. `program.terminal` and `program.stdin` are
+    /// ignored.
     pub async fn start_with_input(
         &self,
         program: SessionProgram,
@@ -173,7 +175,7 @@ impl SandboxedSession {
         process::start(self, program, Some(input)).await
     }
 
-    /// Sends a signal to the process group that a program leads; nothing when it has ended.
+    /// Sends a signal to the process group that a program leads; does nothing when it has ended.
     pub async fn signal(&self, pid: u32, signal: i32) -> Result<(), SandboxError> {
         match self.program_of(pid) {
             Some(id) => process::signal(&self.0.connection, id, true, signal).await,
@@ -187,7 +189,7 @@ impl SandboxedSession {
         programs.find(|(_, running)| running.pid == Some(pid)).map(|(id, _)| *id)
     }
 
-    /// The programs that were started and have not ended, by their pid in the session.
+    /// Returns the programs that have not ended, by their pid in the session.
     pub fn processes(&self) -> Vec<u32> {
         let waiting = self.0.connection.waiting.lock();
         let mut pids: Vec<u32> = waiting.programs.values().filter_map(|it| it.pid).collect();
@@ -195,22 +197,22 @@ impl SandboxedSession {
         pids
     }
 
-    /// Returns what the session uses.
+    /// Returns the resource usage of the session.
     pub async fn usage(&self) -> Result<SandboxUsage, SandboxError> {
         let frame = |id| MessageWriter::new(to_session::USAGE).u64(id).finish();
         let (body, _) = self.request(frame, &[]).await?;
         Ok(SandboxUsage::decode(&mut MessageReader(&body))?)
     }
 
-    /// Connects to a program at `127.0.0.1:port` inside.
+    /// Connects to a program at `127.0.0.1:port` in the sandbox.
     ///
-    /// A port on which the server itself listens is refused, and stays refused until the session
-    /// ends: what is served there acts for the session's programs (with credentials of their
-    /// tenant), so that a caller from outside would act in their name.
+    /// Refuses a port on which the server itself listens, until the session ends: such a service
+    /// acts for the session's programs (with credentials of their tenant), so a caller from outside
+    /// would act in their name.
     ///
     /// # Errors
-    /// [`SandboxError::PortRefused`] when nobody listens there, [`SandboxError::PortOfServer`] when
-    /// the server does, or has.
+    /// [`SandboxError::PortRefused`] if no program listens there, [`SandboxError::PortOfServer`] if
+    /// the server listens there, or has listened.
     pub async fn connect(&self, port: u16) -> Result<TcpStream, SandboxError> {
         self.refuse_server_port(port).await?;
         let frame = |id| MessageWriter::new(to_session::CONNECT).u64(id).u16(port).finish();
@@ -220,14 +222,14 @@ impl SandboxedSession {
         };
         stream.set_nonblocking(true)?;
         let stream = TcpStream::from_std(stream)?;
-        // The guest init does not wait for the connection; it is made, or not, by now or soon.
+        // The guest init only begins the connection; it succeeds or fails by now or soon.
         time::timeout(CONNECT_TIMEOUT, stream.writable())
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         match stream.take_error()? {
             None => {
-                // While it was being made, the server may have begun to listen there. From here on
-                // its other end cannot change any more.
+                // Meanwhile the server may have begun to listen there. From here on the
+                // connection's other end cannot change any more.
                 self.refuse_server_port(port).await?;
                 Ok(stream)
             }
@@ -245,17 +247,17 @@ impl SandboxedSession {
         }
     }
 
-    /// Listens on `127.0.0.1:port` inside, or on a free port if it is 0; who connects is served by
-    /// the caller. From here on [`SandboxedSession::connect`] refuses the port, also when this is
-    /// cancelled or the listener is dropped: a connection that was begun before could still arrive
-    /// there.
+    /// Listens on `127.0.0.1:port` in the sandbox, or on a free port if it is 0; the caller serves
+    /// the connections. From here on [`SandboxedSession::connect`] refuses the port, even if this
+    /// call is cancelled or the listener is dropped: an earlier connection attempt could still
+    /// arrive there.
     pub async fn listen(&self, port: u16) -> Result<TcpListener, SandboxError> {
         let mut server_ports = self.0.server_ports.lock().await;
         let is_new = port != 0 && server_ports.insert(port);
         let frame = |id| MessageWriter::new(to_session::LISTEN).u64(id).u16(port).finish();
         let answered = self.request(frame, &[]).await;
         if is_new && matches!(answered, Err(SandboxError::Refused(_))) {
-            // It is a program's, and stays that.
+            // A program listens on the port, and keeps it.
             server_ports.remove(&port);
         }
         let (_, fds) = answered?;
@@ -265,8 +267,8 @@ impl SandboxedSession {
         Ok(TcpListener::from_std(listener)?)
     }
 
-    /// The files of the session. Whoever serves them is started when it is asked for first, and
-    /// again when a program has brought it down.
+    /// Returns the files of the session. The file helper is started at the first call, and
+    /// restarted if a program has killed it.
     pub async fn files(&self) -> Result<SandboxFiles, SandboxError> {
         let mut files = self.0.files.lock().await;
         if let Some(files) = files.as_ref().filter(|files| files.is_alive()) {
@@ -279,30 +281,30 @@ impl SandboxedSession {
         Ok(started)
     }
 
-    /// Stops every program where it is, until [`SandboxedSession::thaw`].
+    /// Stops every program, until [`SandboxedSession::thaw`].
     pub async fn freeze(&self) -> Result<(), SandboxError> {
         let frame = |id| MessageWriter::new(to_session::FREEZE).u64(id).finish();
         self.request(frame, &[]).await.map(drop)
     }
 
-    /// Lets every program go on.
+    /// Resumes every program.
     pub async fn thaw(&self) -> Result<(), SandboxError> {
         let frame = |id| MessageWriter::new(to_session::THAW).u64(id).finish();
         self.request(frame, &[]).await.map(drop)
     }
 
     /// Gives the session's programs together one of `parts` equal parts of a sandbox's whole share
-    /// of the processor, for as long as others want it, too. A new session has a whole one. Does
-    /// nothing where control groups do not share the processor.
+    /// of the processor, while other sandboxes compete for it. A new session has a whole share.
+    /// Does nothing if control groups do not share the processor.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox has ended.
     pub async fn divide_cpu_share(&self, parts: u32) -> Result<(), SandboxError> {
         let frame = |id| MessageWriter::new(to_session::CPU_SHARE).u64(id).u32(parts).finish();
         self.request(frame, &[]).await.map(drop)
     }
 
-    /// Resolves with the reason when the sandbox is gone. Does not keep the session alive.
+    /// Resolves with the reason when the sandbox has ended. Does not keep the session alive.
     pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
         let mut ended = self.0.connection.ended.subscribe();
         async move {
@@ -313,7 +315,7 @@ impl SandboxedSession {
         }
     }
 
-    /// Returns whether the sandbox is there.
+    /// Returns whether the sandbox lives.
     pub fn is_alive(&self) -> bool {
         self.0.connection.ended.borrow().is_none()
     }
@@ -342,7 +344,7 @@ fn refused_port(error: SandboxError, port: u16) -> SandboxError {
     }
 }
 
-/// Forgets a request whose future is dropped.
+/// Removes a request whose future is dropped.
 struct RequestGuard<'a> {
     connection: &'a GuestSessionConnection,
     id: u64,
@@ -390,7 +392,7 @@ impl GuestSessionConnection {
         self.socket.async_io(Interest::WRITABLE, |fd| sys::send(fd.as_fd(), frame, fds)).await
     }
 
-    /// Takes frames until the guest init is gone, and tells everybody who waits.
+    /// Reads frames until the guest init ends, then fails all pending requests.
     async fn read(self: Arc<Self>) {
         let mut buf = [0u8; FRAME_BYTES_MAX];
         let reason = loop {
@@ -401,12 +403,12 @@ impl GuestSessionConnection {
                     Ok(()) => {}
                     Err(reason) => break reason,
                 },
-                // It did not read all that it was sent; what it has said itself comes after this.
+                // The guest init did not read all messages; its own messages follow the reset.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
                 Ok(_) | Err(_) => break "the sandbox was ended".to_owned(),
             }
         };
-        // Whatever it was, nobody can go on with it.
+        // The session cannot continue after any of these.
         let _already_gone = sys::session::hang_up(self.socket.get_ref().as_fd());
         let mut waiting = self.waiting.lock();
         waiting.is_over = true;
@@ -416,7 +418,8 @@ impl GuestSessionConnection {
         self.ended.send_replace(Some(reason.into()));
     }
 
-    /// Takes one frame. An error is why the sandbox is of no use any more.
+    /// Handles one frame. Returns an error, with the reason, if the sandbox is unusable from now
+    /// on.
     fn take(&self, frame: &[u8], fds: Vec<OwnedFd>) -> Result<(), String> {
         let malformed = |_: MalformedMessage| "its guest init sent a malformed frame".to_owned();
         let mut r = MessageReader(frame);
@@ -450,10 +453,10 @@ impl GuestSessionConnection {
     }
 }
 
-/// Error when the sandbox is gone.
+/// Error after the sandbox has ended.
 const OVER: SandboxError = SandboxError::Lost("it has ended");
 
-/// A request that could not be sent: mostly because there is nobody any more.
+/// Converts an error of sending a request: mostly the sandbox has ended.
 fn connection_error(error: io::Error) -> SandboxError {
     match error.kind() {
         io::ErrorKind::BrokenPipe
@@ -465,7 +468,7 @@ fn connection_error(error: io::Error) -> SandboxError {
 
 fn answer(waiting: &mut PendingRequests, id: u64, answer: GuestAnswer) {
     if let Some(sender) = waiting.answers.remove(&id) {
-        // Whoever asked has gone away.
+        // The caller may have dropped its request.
         let _unwanted = sender.send(answer);
     }
 }

@@ -1,11 +1,11 @@
-//! The spawner: a small process with one thread that makes sandboxes.
+//! The spawner: a small single-threaded process that makes sandboxes.
 //!
-//! It is this binary again, started before the server's runtime, in a mount namespace that already
-//! has the root file system of sandboxes. Being small and single-threaded, it may fork without
-//! exec, which the server may not; a sandbox is a copy of it in fresh namespaces. It makes control
-//! groups and network namespaces ahead, waits for sandboxes to end, and removes what they leave.
+//! It is this binary again, started before the server's async runtime, in a mount namespace that
+//! already has the root file system of sandboxes. Being small and single-threaded, it may fork
+//! without exec, unlike the server; a sandbox is a copy of it in fresh namespaces. It prepares
+//! control groups and network namespaces, waits for sandboxes to end, and removes their remains.
 //!
-//! When the server is gone, it ends all sandboxes, removes their groups and the server's, and
+//! When the server dies, the spawner ends all sandboxes, removes their groups and the server's, and
 //! exits.
 
 use std::ffi::{CString, c_int};
@@ -33,17 +33,17 @@ mod networks;
 
 /// User id inside a rootless sandbox, mapped to the caller's.
 const ROOTLESS_USER: u32 = 1000;
-/// Time between two attempts to remove a group whose processes are still dying.
+/// Interval between attempts to remove a group whose processes are still dying.
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(1);
-/// Time after which a slot is given up because a group of it cannot be removed.
+/// Time after which a slot is retired because one of its groups cannot be removed.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of bits of a capability set.
 const CAPABILITY_MAX: u64 = 63;
-/// Namespaces that are fresh in every sandbox. The network's is taken from the slot.
+/// Namespaces that are fresh in every sandbox. The network namespace comes from the slot.
 const FRESH: c_int =
     libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
-/// Setup that a spawner gets at its start.
+/// Setup that a spawner receives at its start.
 #[derive(Debug)]
 pub(crate) struct SpawnerSetup {
     pub(crate) index: u32,
@@ -118,14 +118,14 @@ impl SpawnerSetup {
 /// First message of a spawner, when it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpawnerHello {
-    /// Version of the Landlock interface where it is used; 0 where it is not.
+    /// Version of the Landlock interface if it is used; 0 otherwise.
     pub(crate) landlock: u32,
 }
 
-/// Time for which a process of a sandbox runs before another one that wants the same processor has
-/// its turn. A program that starts computes for a few milliseconds. With the kernel's slice, which
-/// is shorter, it loses its turn in the middle, and on a processor with many sandboxes gets the
-/// next one only after several ticks of the scheduler (4 ms with 250 a second).
+/// Time slice of a sandbox's process while another process wants the same processor. A program that
+/// starts computes for a few milliseconds. With the kernel's shorter slice, it is preempted in the
+/// middle, and on a processor with many sandboxes runs again only after several ticks of the
+/// scheduler (4 ms with 250 a second).
 const TIME_SLICE: Duration = Duration::from_millis(6);
 
 /// Body of a spawner process.
@@ -148,8 +148,8 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// The connection to the server comes as standard input, the one stream that can be handed to a
-/// process without code of ours between fork and exec.
+/// Takes over the connection to the server, which is passed as standard input: the one stream that
+/// a process can inherit without code of ours between fork and exec.
 fn take_socket() -> io::Result<OwnedFd> {
     let inherited = sys::adopt(0)?;
     let socket = inherited.try_clone()?;
@@ -160,16 +160,16 @@ fn take_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A place for one sandbox: its user ids and network namespaces are used again and again.
+/// A place for one sandbox: its user ids and network namespaces are reused.
 #[derive(Debug, Default)]
 struct SandboxSlot {
-    /// Without anything in it, not even a loopback that is up.
+    /// Network namespace without any interface that is up, not even a loopback.
     netns: Option<OwnedFd>,
-    /// With a loopback. Used again only if the last sandbox did not use it.
+    /// Network namespace with a loopback. Reused only if the last sandbox did not use it.
     connected_netns: Option<OwnedFd>,
     /// Maps the owners of files on disks and layers to the users of the slot.
     disk_users: Option<OwnedFd>,
-    /// Control groups that stay; made with the first sandbox.
+    /// Standing control groups; made with the first sandbox.
     groups: Option<SlotGroups>,
     state: SlotState,
 }
@@ -178,21 +178,21 @@ struct SandboxSlot {
 enum SlotState {
     #[default]
     Free,
-    /// A sandbox lives here.
+    /// A sandbox runs in the slot.
     Live { sandbox: u64, pid: libc::pid_t, pidfd: OwnedFd, network: NetworkMode },
-    /// Ended, but the kernel still holds a group of it.
+    /// The sandbox has ended, but the kernel still holds one of its groups.
     Clearing {
         sandbox: u64,
-        /// The first command whose groups are still there.
+        /// The first command whose groups still exist.
         command: u32,
-        /// When the slot is given up.
+        /// Time at which the slot is retired.
         until: Duration,
     },
     /// Not used again, because its groups could not be removed.
     Retired,
 }
 
-/// Files that a sandbox for commands begins with.
+/// Files with which a sandbox for commands begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum InitialFiles {
     /// None.
@@ -217,11 +217,11 @@ impl InitialFiles {
     }
 }
 
-/// A sandbox that is asked for.
+/// A requested sandbox.
 #[derive(Clone, Copy, Debug)]
 struct SandboxOrder {
     sandbox: u64,
-    /// Index of the runtime that is to wait in it.
+    /// Index of the runtime that waits in it.
     runtime: Option<usize>,
     network: NetworkMode,
     initial_files: InitialFiles,
@@ -241,7 +241,7 @@ struct SpawnerLoop {
     slots: Vec<SandboxSlot>,
     /// For each of `setup.runtimes`.
     zygotes: Vec<Zygotes>,
-    /// Sandboxes asked for while no slot was free, in order.
+    /// Sandboxes requested while no slot was free, in order.
     queue: Vec<SandboxOrder>,
     networks: NetworkFactory,
 }
@@ -258,14 +258,13 @@ impl SpawnerLoop {
 
         sys::set_name(c"cove-spawner").step("name the spawner")?;
         sys::share_relocated().step("share what the loader relocated")?;
-        // Ctrl-C goes to the whole foreground group; the spawner must outlive the server's
-        // draining.
+        // Ctrl-C goes to the whole foreground group; the spawner must outlive the server's drain.
         sys::setsid().step("leave the terminal")?;
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
             sys::ignore_signal(signal).step("ignore signals")?;
         }
-        // Whoever is started from here on has it too. It is about speed alone: an older kernel and
-        // a host that forbids it keep their own.
+        // Child processes inherit it. It only affects speed: an older kernel and a host that
+        // forbids it keep their own slice.
         let _unchanged = sys::set_time_slice(TIME_SLICE);
         sys::umask(0o022);
         let rootless = setup.uid_base.is_none();
@@ -277,7 +276,8 @@ impl SpawnerLoop {
         let hooks = warm::hooks(&setup.runtimes);
         image::enter(&setup.toolchains, &setup.users(), !rootless, &hooks)?;
         if !setup.runtimes.is_empty() {
-            // What a zygote keeps when it is executed. A guest init gives it up with all else.
+            // Capabilities that a zygote keeps when it is executed. A guest init gives them up with
+            // all others.
             sys::set_inheritable(warm::capabilities()).step("provide for runtimes")?;
         }
         drop_bounding_set();
@@ -308,7 +308,7 @@ impl SpawnerLoop {
         })
     }
 
-    /// Serves until the server is gone.
+    /// Serves until the server dies.
     fn serve(&mut self, socket: BorrowedFd<'_>) {
         let mut buf = [0u8; 64];
         loop {
@@ -349,7 +349,7 @@ impl SpawnerLoop {
         match (r.u8(), r.u64()) {
             (Ok(to_spawner::PREPARE), Ok(sandbox)) => {
                 let network = r.u8().ok().and_then(NetworkMode::from_number).unwrap_or_default();
-                // 0 stands for none.
+                // 0 means no runtime.
                 let runtime = r.u32().ok().and_then(|number| usize::try_from(number).ok());
                 let runtime = runtime.and_then(|number| number.checked_sub(1));
                 let initial_files =
@@ -382,13 +382,13 @@ impl SpawnerLoop {
             if let SlotState::Live { sandbox, pidfd, .. } = &slot.state
                 && *sandbox == wanted
             {
-                // Already dead is as good.
+                // A process that is dead already needs no signal.
                 let _dead = sys::kill_pidfd(pidfd.as_fd());
             }
         }
     }
 
-    /// Starts what was asked for, as far as slots are free.
+    /// Starts queued sandboxes while slots are free.
     fn fill(&mut self, socket: BorrowedFd<'_>) {
         while !self.queue.is_empty() {
             let is_free = |index: &usize| {
@@ -398,7 +398,7 @@ impl SpawnerLoop {
             let Some((first, others)) = free.split_first() else { return };
             let order = self.queue.remove(0);
             let sandbox = order.sandbox;
-            // What fails can be the slot's own: its network namespace, its standing groups.
+            // A failure can be due to the slot: its network namespace, its standing groups.
             let prepared = others.iter().fold(self.prepare(*first, order), |tried, index| {
                 tried.or_else(|_| self.prepare(*index, order))
             });
@@ -429,8 +429,8 @@ impl SpawnerLoop {
         let has_disk = is_session || has_layers;
         let place = if has_loopback { &mut slot.connected_netns } else { &mut slot.netns };
         if place.is_none() {
-            // Creating one costs as much as all else together, so it stays with the slot. It is
-            // empty again when the sandbox has ended: everything in it belonged to a process.
+            // Creating one costs as much as all other steps together, so it stays with the slot. It
+            // is empty again when the sandbox has ended: everything in it belonged to a process.
             *place = Some(self.networks.make(self.host_proc.as_fd(), has_loopback)?);
         }
         let netns = place.as_ref().ok_or(MalformedMessage)?;
@@ -499,13 +499,13 @@ impl SpawnerLoop {
         Ok(ours)
     }
 
-    /// Takes note that the guest init of a slot has ended.
+    /// Handles the end of a slot's guest init.
     fn bury(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index) else { return };
         if let SlotState::Live { sandbox, pid, network, .. } = slot.state {
             let _known_to_have_ended = sys::wait_pid(pid);
             if network == NetworkMode::Session {
-                // Frozen, they would never let a process of the next sandbox run.
+                // Frozen groups would never let a process of the next sandbox run.
                 let _not_frozen = slot.groups.as_ref().map(SlotGroups::thaw);
             }
             if network != NetworkMode::Nothing {
@@ -528,10 +528,11 @@ impl SpawnerLoop {
             || loop {
                 let name = cgroup::group_name(self.setup.index, sandbox, command);
                 match CommandGroups::remove(&self.parents, self.setup.unified_limits, &name) {
-                    // Those of the next command; what is gone is not looked for again.
+                    // Continues with the next command; groups that were removed are not looked up
+                    // again.
                     GroupRemoval::Done => command += 1,
                     GroupRemoval::Busy => break true,
-                    // The first one's can be those of the slot.
+                    // The first command's groups can be those of the slot.
                     GroupRemoval::Absent if command == 0 => command += 1,
                     GroupRemoval::Absent => break false,
                 }
@@ -548,7 +549,7 @@ impl SpawnerLoop {
         }
     }
 
-    /// Ends everything and leaves nothing behind.
+    /// Ends all sandboxes and removes their groups.
     fn end(&mut self) {
         for slot in &self.slots {
             if let SlotState::Live { pidfd, .. } = &slot.state {
@@ -561,13 +562,13 @@ impl SpawnerLoop {
         for zygotes in &mut self.zygotes {
             zygotes.end();
         }
-        // The server is gone, so nobody hears the announcements; the removals count.
+        // The server has died, so the announcements have no receiver; only the removals matter.
         let Ok((nobody, _)) = sys::message_pair() else { return };
         loop {
             for index in 0..self.slots.len() {
                 self.clear(index, nobody.as_fd());
             }
-            // Ends by itself: a slot that cannot be cleared is given up in time.
+            // Terminates: a slot that cannot be cleared is retired in time.
             if !self.slots.iter().any(|s| matches!(s.state, SlotState::Clearing { .. })) {
                 break;
             }
@@ -577,11 +578,12 @@ impl SpawnerLoop {
             let name = cgroup::standing_name(self.setup.index, slot);
             let _most_were_never_made = SlotGroups::remove(&self.parents, &name);
         }
-        // Succeeds for the last spawner of the server; the others find it occupied or gone.
+        // Succeeds for the last spawner of the server; for the others it is in use or removed
+        // already.
         if let Ok(name) = CString::new(self.setup.parent_name.as_str()) {
             for base in &self.bases {
                 if sys::rmdirat(base.as_fd(), &name).is_ok() {
-                    // What is left of a leaf is the service manager's to remove.
+                    // The service manager removes the remains of a leaf.
                     let _best_effort = cgroup::leave_leaf(base.as_fd());
                 }
             }
@@ -590,7 +592,7 @@ impl SpawnerLoop {
 }
 
 impl SpawnerSetup {
-    /// User ids of a slot: the guest init's and the programs'.
+    /// Returns the user ids of a slot: the guest init's and the programs'.
     fn users_of(&self, slot: u32) -> Option<(u32, u32)> {
         self.uid_base.map(|base| {
             let first = base + 2 * (self.index * self.slots + slot);
@@ -598,7 +600,7 @@ impl SpawnerSetup {
         })
     }
 
-    /// User ids of programs in all slots.
+    /// Returns the user ids of programs in all slots.
     fn users(&self) -> Vec<u32> {
         match self.uid_base {
             Some(_) => (0..self.slots)
@@ -622,8 +624,8 @@ fn zygote_context<'a>(
     }
 }
 
-/// Takes away what no program started from here may ever gain. What the spawner itself is permitted
-/// stays: it executes nothing.
+/// Removes capabilities that no program started from here may ever gain. The spawner's own
+/// permitted set stays: it executes nothing.
 fn drop_bounding_set() {
     for capability in 0..=CAPABILITY_MAX {
         // Fails with EINVAL beyond the last one that this kernel has.
@@ -633,13 +635,14 @@ fn drop_bounding_set() {
     }
 }
 
-/// The time since boot; should the clock not be there, everything counts as late.
+/// Returns the time since boot; if the clock is not available, every deadline counts as passed.
 fn now() -> Duration {
     sys::clock(KernelClock::Monotonic).unwrap_or(Duration::MAX / 2)
 }
 
-/// Without root, a user namespace gives the rights to build a sandbox, and only inside it. The
-/// caller is mapped to an ordinary user, never to 0: nothing inside should take itself for root.
+/// Enters a user namespace, which gives the rights to build a sandbox without root, but only inside
+/// it. The caller is mapped to an ordinary user, never to 0: no program inside should believe that
+/// it is root.
 fn enter_user_namespace() -> Result<(), StepFailure> {
     let (uid, gid) = sys::effective_ids();
     sys::unshare(libc::CLONE_NEWUSER).step("make a user namespace")?;

@@ -1,13 +1,13 @@
 //! The guest init of a session: many programs at a time, for as long as the session lives.
 //!
-//! It takes frames, each with an id, and answers them in turn; none of them makes it wait for a
-//! program. It starts programs, sends signals, makes terminals, opens sockets of the loopback and
-//! reaps whatever ends; what programs write and read never passes through it. Once the session is
-//! set up it has no privilege left but to signal, to give terminals away and to become the
-//! session's user, and the policy of programs holds for itself.
+//! It handles frames, each with an id, in order of arrival; no frame makes it wait for a program.
+//! It starts programs, sends signals, makes terminals, opens sockets of the loopback and reaps
+//! ended children; the programs' input and output never pass through it. Once the session is set up
+//! it has no privileges left but to signal, to give terminals away and to become the session's
+//! user, and the system call policy of programs applies to the init as well.
 //!
-//! A frame that it does not understand is refused or ignored, and nothing that programs do reaches
-//! it but their ends.
+//! It refuses or ignores a frame that it does not understand, and receives nothing from programs
+//! but their ends.
 
 mod fork_server;
 mod program;
@@ -33,24 +33,24 @@ use crate::workspace;
 use fork_server::{ForkAnswer, ForkServer};
 use program::{GroupEntry, ParkingOrder, ProgramContext};
 
-/// Until the session is set up: mounts and control groups, beside what it keeps.
+/// Capabilities until the session is set up: mounts and control groups, in addition to [`SERVING`].
 const SETTING_UP: u64 = OVERLAY_CAPABILITIES | SERVING;
-/// From then on: signals, terminals, and the identity of programs.
+/// Capabilities from then on: signals, terminals, and the identity of programs.
 const SERVING: u64 = mask(&[CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID]);
 
-/// Programs of one session at a time; what they start themselves counts as processes only.
+/// Maximum number of programs of one session; their own children count as processes only.
 const PROGRAMS_MAX: usize = 256;
-/// Each has a place for a note, and so has the fork server.
+/// Pages for failures: one for each program and one for the fork server.
 const NOTES_MAX: u16 = 257;
 const _: () = assert!(PROGRAMS_MAX + 1 == NOTES_MAX as usize);
 const _: () = assert!(NOTES_MAX as usize <= FailurePages::PLACES);
 
-/// Ended processes that are reaped between two looks at the connection: programs can leave them
+/// Ended processes that are reaped between two polls of the connection: programs can leave them
 /// behind faster than they are reaped.
 const REAPED_AT_ONCE: usize = 256;
-/// Number of times that it is looked whether everything has stopped, a millisecond apart.
+/// Number of checks whether everything has stopped, a millisecond apart.
 const FREEZE_LOOKS_MAX: u32 = 20;
-/// Longest wait, before everything is stopped, for programs that are being started.
+/// Longest wait for programs that are being started, before a freeze.
 const STARTING_MAX: Duration = Duration::from_millis(20);
 
 /// Body of the process.
@@ -73,7 +73,7 @@ struct StartedProgram {
     /// Id of the frame that started it.
     id: u64,
     pid: libc::pid_t,
-    /// Page for its failure when it cannot be started.
+    /// Page for its failure if it cannot be started.
     note: FailurePage,
     oom_kills_before: u64,
 }
@@ -84,14 +84,14 @@ struct StartingProgram {
     /// Id of the frame that starts it.
     id: u64,
     note: FailurePage,
-    /// Takes the message that releases the process to become the program.
+    /// Connection for the message that makes the process become the program.
     socket: OwnedFd,
     message: Vec<u8>,
     fds: Vec<OwnedFd>,
     /// Our side of its terminal.
     controller: Option<OwnedFd>,
     oom_kills_before: u64,
-    /// True if it was killed already, because nobody waits for it.
+    /// True if it was killed already, because its caller no longer waits.
     is_killed: bool,
 }
 
@@ -105,29 +105,29 @@ struct GuestSession {
     pages: FailurePages,
     /// Pages that are free.
     notes: Vec<FailurePage>,
-    /// Starts programs in the control groups; none for a moment when it was killed.
+    /// Starts programs in the control groups; None for a moment after it was killed.
     fork_server: Option<ForkServer>,
-    /// Programs that it was asked for, in the order of the requests.
+    /// Programs requested from the fork server, in the order of the requests.
     starting: VecDeque<StartingProgram>,
-    /// Children that ended before they were known, while some are being started.
+    /// Children that ended before their pids were known, while programs are being started.
     ended_unknown: Vec<libc::pid_t>,
-    /// Processes that became nothing, until they are reaped.
+    /// Processes that did not become a program, until they are reaped.
     lost: Vec<(libc::pid_t, FailurePage)>,
     running: Vec<StartedProgram>,
     is_frozen: bool,
-    /// The file helper, once one was asked for.
+    /// The file helper, once one was requested.
     helper: Option<libc::pid_t>,
     freezer: Option<OwnedFd>,
-    /// Part of the processor beside other sandboxes; none where groups do not share it.
+    /// Share of the processor relative to other sandboxes; None if groups do not share it.
     cpu_share: Option<CpuShare>,
-    /// CPU time of the groups before the session: they stay with their slot.
+    /// CPU time of the groups before the session: the groups stay with their slot.
     cpu_before: Duration,
 }
 
-/// Result of a request: an answer, with a descriptor.
+/// Result of a request: an answer, with an optional descriptor.
 type Answer = Result<(MessageWriter, Option<OwnedFd>), StepFailure>;
 
-/// A frame that was received.
+/// A received frame.
 #[derive(Clone, Copy, Debug)]
 struct ReceivedFrame<'a> {
     kind: u8,
@@ -138,7 +138,7 @@ struct ReceivedFrame<'a> {
 }
 
 impl GuestSetup<'_> {
-    /// Does everything that does not depend on the session.
+    /// Makes the part of the setup that does not depend on the session.
     fn prepare_session(&self) -> Result<GuestSession, StepFailure> {
         self.isolate()?;
         let user = self.users.map(|(_, user)| user);
@@ -148,7 +148,8 @@ impl GuestSetup<'_> {
         let sigchld = sys::sigchld_fd().step("watch for children")?;
         let pages = FailurePages::new().step("share a page with programs")?;
         let mut notes: Vec<FailurePage> = (0..NOTES_MAX).filter_map(|n| pages.at(n)).collect();
-        // Opened with the rights of root: whoever has them may enter, whatever its user.
+        // Opened with the rights of root: any process with the descriptors may enter the groups,
+        // whatever its user.
         let entrances = self.groups.entrances().step("open the control groups")?;
         let unified = self.groups.unified_entrance().step("open the control groups")?;
         let freezer = self.groups.freezer();
@@ -176,11 +177,11 @@ impl GuestSetup<'_> {
         if has_groups {
             let step = "hide the control groups";
             let (_, fds) = sys::receive(fork_server.socket(), &mut [0u8; 16]).step(step)?;
-            // Nothing comes from one that has failed.
+            // A fork server that has failed sends nothing.
             let namespace = fds.first().ok_or_else(|| failed_start(&fork_server, step))?;
             sys::setns(namespace.as_fd(), libc::CLONE_NEWCGROUP).step(step)?;
         }
-        // The host's /proc and the groups of others have served.
+        // The host's /proc and the parent groups are no longer needed.
         let parents = self.parents.iter().map(|(_, fd)| fd.as_raw_fd());
         for fd in parents.chain([self.host_proc.as_raw_fd(), self.netns.as_raw_fd()]) {
             let number = fd.cast_unsigned();
@@ -206,15 +207,15 @@ impl GuestSetup<'_> {
     }
 }
 
-/// Name of starting a program in failures.
+/// Step name of program starts in failures.
 const START: &str = "start a program";
 
-/// No more programs at a time.
+/// Error when the maximum number of programs run.
 fn full() -> StepFailure {
     StepFailure { step: START.to_owned(), errno: libc::EAGAIN }
 }
 
-/// No such program, or not any more.
+/// Error when a program does not exist, or has ended.
 fn no_such_process(step: &str) -> StepFailure {
     StepFailure { step: step.to_owned(), errno: libc::ESRCH }
 }
@@ -235,7 +236,7 @@ fn start_fork_server(
     }
 }
 
-/// Why the first fork server has ended.
+/// Returns the failure that ended the first fork server.
 fn failed_start(server: &ForkServer, step: &str) -> StepFailure {
     let _known_to_have_ended = sys::wait_pid(server.pid);
     let failure = program::end(ChildEnd::Code(0), &server.note).failure;
@@ -243,7 +244,7 @@ fn failed_start(server: &ForkServer, step: &str) -> StepFailure {
 }
 
 impl GuestSession {
-    /// Serves until the server or the spawner is gone, or the session cannot be set up.
+    /// Serves until the server or the spawner has died, or the session cannot be set up.
     fn serve(mut self, guest: &GuestSetup<'_>) -> c_int {
         let mut buf = [0u8; codec::MESSAGE_BYTES_MAX];
         let mut are_all_reaped = true;
@@ -273,7 +274,8 @@ impl GuestSession {
                             return 1;
                         }
                     }
-                    // Longer than a frame may be; it is gone, and the next one may be right.
+                    // The frame is too long; the kernel has dropped it, and the next one may be
+                    // valid.
                     Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {}
                     Err(_) => return 0,
                 }
@@ -281,8 +283,8 @@ impl GuestSession {
         }
     }
 
-    /// Takes a frame and answers it. Tells whether to go on: a session that cannot be set up is of
-    /// no use.
+    /// Handles a frame and answers it. Returns whether to continue: a session that cannot be set up
+    /// is unusable.
     fn take(&mut self, guest: &GuestSetup<'_>, whole: &[u8], fds: Vec<OwnedFd>) -> bool {
         let mut rest = MessageReader(whole);
         let (Ok(kind), Ok(id)) = (rest.u8(), rest.u64()) else { return true };
@@ -297,14 +299,14 @@ impl GuestSession {
             send_answer(guest, id, answer);
         }
         if self.fork_server.is_none() && self.limits.is_some() && !self.is_frozen {
-            // Should it fail, programs are started without one, and it is tried again then.
+            // On failure, programs are started without a fork server, and the next frame retries.
             self.fork_server =
                 start_fork_server(&self.context, None, self.pages, &mut self.notes).ok();
         }
         goes_on
     }
 
-    /// Carries out a request; none when the answer follows.
+    /// Carries out a request; returns None if the answer follows later.
     fn request(
         &mut self,
         guest: &GuestSetup<'_>,
@@ -344,7 +346,7 @@ impl GuestSession {
 
     // ---- requests ------------------------------------------------------------------------------
 
-    /// Mounts what the session has, sets its limits, and gives up all but a few privileges.
+    /// Mounts the session's file systems, sets its limits, and gives up all but a few privileges.
     fn set_up(
         &mut self,
         guest: &GuestSetup<'_>,
@@ -371,7 +373,7 @@ impl GuestSession {
         }
         sys::set_capabilities(SERVING).step("give up privileges")?;
         sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step("give up privileges")?;
-        // For this process as well, and from it for every program.
+        // Applies to this process as well, and every program inherits it.
         sys::set_seccomp(guest.filters.of(FilterSubject::Session)).step("restrict system calls")?;
         Ok((done(id), None))
     }
@@ -389,13 +391,13 @@ impl GuestSession {
         if let StreamSetup::Terminal(size) = streams {
             let terminal = terminal::open(size, self.context.user)?;
             controller = Some(terminal.controller);
-            // Before a file, which comes last.
+            // Before the program's file, which comes last.
             fds.insert(0, terminal.program);
         }
         let oom_kills_before = guest.groups.oom_kills();
         let (socket, theirs) = sys::message_pair().step(START)?;
         let note = self.notes.pop().ok_or_else(full)?;
-        // Of a process that an earlier fork server may have left.
+        // Clears the note of a process that an earlier fork server may have left.
         let _of_another = note.take();
         let starting = StartingProgram {
             id,
@@ -407,7 +409,7 @@ impl GuestSession {
             oom_kills_before,
             is_killed: false,
         };
-        // One that is frozen would answer when the session goes on.
+        // A frozen fork server would answer only after the thaw.
         let server = self.fork_server.as_ref().filter(|_| !self.is_frozen);
         if server.is_some_and(|server| server.request(&starting.note, &theirs).is_ok()) {
             self.starting.push_back(starting);
@@ -430,7 +432,7 @@ impl GuestSession {
         }
     }
 
-    /// Has a parked process become the program.
+    /// Makes a parked process become the program.
     fn release(&mut self, starting: StartingProgram, pid: libc::pid_t) -> Answer {
         let StartingProgram {
             id, note, socket, message, fds, controller, oom_kills_before, ..
@@ -442,14 +444,14 @@ impl GuestSession {
                 Ok((done(id).u32(pid.cast_unsigned()), controller))
             }
             Err(failure) => {
-                // It was killed, for lack of memory.
+                // The process was killed for lack of memory.
                 self.lost.push((pid, note));
                 Err(failure)
             }
         }
     }
 
-    /// Takes an answer of the fork server, which is there.
+    /// Handles an answer of the fork server, which must exist.
     fn take_fork_answer(&mut self, guest: &GuestSetup<'_>) {
         let Some(server) = &self.fork_server else { return };
         let answer = server.answer();
@@ -474,7 +476,7 @@ impl GuestSession {
                     Err(StepFailure { step: START.to_owned(), errno: libc::ECHILD })
                 }
                 ForkAnswer::Forked(pid) if starting.is_killed => {
-                    // Without its socket it ends.
+                    // The process ends when its socket is closed.
                     self.lost.push((pid, starting.note));
                     Err(no_such_process(START))
                 }
@@ -483,7 +485,7 @@ impl GuestSession {
                     Err(no_such_process(START))
                 }
                 ForkAnswer::Forked(pid) => self.release(starting, pid),
-                // The limit of processes does not hold for who enters the groups.
+                // The limit of processes does not apply to a process that enters the groups.
                 ForkAnswer::Failed(_) | ForkAnswer::Ended => self.start_again(starting),
             };
             send_answer(guest, id, answer);
@@ -495,7 +497,8 @@ impl GuestSession {
 
     /// Starts a program that the fork server has not started.
     fn start_again(&mut self, starting: StartingProgram) -> Answer {
-        // A process that it may have forked all the same ends when its socket is closed.
+        // If the fork server has forked a process after all, that one ends when its socket is
+        // closed.
         let (socket, theirs) = match sys::message_pair().step(START) {
             Ok(pair) => pair,
             Err(failure) => {
@@ -506,11 +509,11 @@ impl GuestSession {
         self.start_by_init(StartingProgram { socket, ..starting }, &theirs)
     }
 
-    /// Starts a file helper in the place of any earlier one, and hands over its connection.
+    /// Starts a file helper in place of any earlier one, and sends its connection to the server.
     fn start_helper(&mut self, id: u64) -> Answer {
         let step = "start the file helper";
         if let Some(pid) = self.helper.take() {
-            // Not reaped yet, so that nobody else has its pid.
+            // The earlier helper is not reaped yet, so its pid is not reused.
             sys_session::signal_one(pid, libc::SIGKILL).step(step)?;
         }
         let (ours, theirs) = sys::message_pair().step("make a connection")?;
@@ -527,7 +530,7 @@ impl GuestSession {
     fn signal(&mut self, id: u64, mut r: MessageReader<'_>) -> Answer {
         let (program, to_group, signal) = (r.u64()?, r.u8()? != 0, r.u8()?);
         let step = "send a signal";
-        // One that is not reaped yet: its pid is nobody else's.
+        // Programs in `running` are not reaped yet, so their pids are not reused.
         let Some(running) = self.running.iter().find(|it| it.id == program) else {
             let starting = self.starting.iter_mut().find(|it| it.id == program);
             if let Some(starting) = starting.filter(|_| libc::c_int::from(signal) == libc::SIGKILL)
@@ -538,7 +541,7 @@ impl GuestSession {
         };
         let sent = match to_group {
             true => sys::signal_group(running.pid, signal.into()).or_else(|_| {
-                // Not the leader of its group yet, so young is it.
+                // A program that has just started does not lead its group yet.
                 sys_session::signal_one(running.pid, signal.into())
             }),
             false => sys_session::signal_one(running.pid, signal.into()),
@@ -574,14 +577,16 @@ impl GuestSession {
         self.is_frozen = true;
         let Some(freezer) = &self.freezer else {
             sys_session::signal_all_others(libc::SIGSTOP).step(step)?;
-            // Files can be had meanwhile; a control group would not have stopped it either.
+            // Files stay accessible during a freeze; a control group would not stop the helper
+            // either.
             if let Some(helper) = self.helper {
                 sys_session::signal_one(helper, libc::SIGCONT).step(step)?;
             }
             return Ok((done(id), None));
         };
         sys::write_all(freezer.as_fd(), b"1").step(step)?;
-        // Each stops at its next step; one that waits for a disk takes longer, and runs nothing.
+        // Each process stops at its next step; one that waits for a disk takes longer, but runs
+        // nothing.
         for _ in 0..FREEZE_LOOKS_MAX {
             if groups.is_frozen() {
                 break;
@@ -612,8 +617,8 @@ impl GuestSession {
 
     // ---- ends ----------------------------------------------------------------------------------
 
-    /// Reaps what has ended, orphans among it, and tells of the programs. Tells whether that was
-    /// all.
+    /// Reaps ended children, including orphans, and reports the ends of programs. Returns whether
+    /// none are left.
     fn reap(&mut self, guest: &GuestSetup<'_>) -> bool {
         for _ in 0..REAPED_AT_ONCE {
             let Ok(Some((pid, how))) = sys::reap_any() else { return true };
@@ -654,7 +659,7 @@ fn send_answer(guest: &GuestSetup<'_>, id: u64, answer: Answer) {
     }
 }
 
-/// The beginning of an answer to a request that was carried out.
+/// Begins an answer to a request that was carried out.
 fn done(id: u64) -> MessageWriter {
     MessageWriter::new(from_session::DONE).u64(id)
 }

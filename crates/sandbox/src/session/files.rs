@@ -1,10 +1,9 @@
-//! Files of a session, as the server sees them: requests to the sandbox's file helper, many at a
-//! time.
+//! Files of a session, on the server's side: concurrent requests to the sandbox's file helper.
 //!
-//! The helper opens files as the sandbox's user and hands their descriptors over, so that the
-//! kernel decides what that user may touch, and nobody on this side resolves a path that a program
-//! controls. It is trusted no more than the programs that it serves: everything it says is bounded
-//! and checked here, down to whether a descriptor is a regular file.
+//! The helper opens files as the sandbox's user and sends their descriptors to the server, so that
+//! the kernel checks the user's permissions and the server never resolves a path that a program
+//! controls. The helper is trusted no more than the programs that it serves: the server bounds and
+//! checks all its answers, down to whether a descriptor is a regular file.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -36,25 +35,26 @@ pub use types::{
     TreeUsage, WatchEvent, WatchKind, WriteMode,
 };
 
-/// Most entries of one [`SandboxFiles::list`].
+/// Maximum number of entries of one [`SandboxFiles::list`].
 pub const LIST_ENTRIES_MAX: usize = 50_000;
-/// Most directories or files of one sandbox that are watched at a time.
+/// Maximum number of concurrent watches of one sandbox.
 pub(crate) const WATCHES_MAX: usize = 16;
-/// Most bytes that the entries of one listing may have together.
+/// Maximum of the total size of the entries of one listing, in bytes.
 const LIST_BYTES_MAX: usize = 16 << 20;
 /// Bytes read from a pipe at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Base of relative paths.
 const WORKSPACE: &[u8] = b"/workspace/";
-/// Directory that `~` stands for.
+/// Directory that `~` denotes.
 const HOME: &[u8] = b"/home/user/";
 
 type Result<T> = std::result::Result<T, FilesError>;
 
-/// The files of one sandbox. Clones are the same connection.
+/// The files of one sandbox. Clones share the connection.
 ///
-/// Paths are absolute inside the sandbox, relative to `/workspace`, or begin with `~`, which is
-/// `/home/user`. Dropping a future gives its request up; what was begun may have been done.
+/// Paths are absolute inside the sandbox, relative to `/workspace`, or begin with `~`, which
+/// denotes `/home/user`. Dropping a future cancels its request; a change that was begun may have
+/// been made.
 #[derive(Clone, Debug)]
 pub struct SandboxFiles(Arc<FileHelperClient>);
 
@@ -71,7 +71,7 @@ impl Drop for FileHelperClient {
     }
 }
 
-/// The connection.
+/// The connection to the helper.
 #[derive(Debug)]
 struct FileHelperLink {
     socket: AsyncFd<OwnedFd>,
@@ -79,9 +79,9 @@ struct FileHelperLink {
     quick: Arc<Semaphore>,
     trees: Arc<Semaphore>,
     archives: Arc<Semaphore>,
-    /// Watches that callers have.
+    /// Limits the watches of callers.
     watches: Arc<Semaphore>,
-    /// Watches of callers, and others that the helper has not ended yet.
+    /// Limits the watches in the helper: those of callers, and those that it has not ended yet.
     watchers: Arc<Semaphore>,
 }
 
@@ -93,12 +93,12 @@ struct PendingFileRequests {
     callers: HashMap<u64, FileRequestCaller>,
 }
 
-/// A request that is not answered yet.
+/// A request without an answer so far.
 #[derive(Debug)]
 struct FileRequestCaller {
-    /// None when nobody waits any more.
+    /// None when the caller no longer waits.
     answer: Option<oneshot::Sender<Result<FileHelperAnswer>>>,
-    /// Until the helper is done with it, wanted or not.
+    /// Held until the helper has finished the request, even if it was cancelled.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -109,7 +109,7 @@ struct FileHelperAnswer {
     fds: Vec<OwnedFd>,
 }
 
-/// A request under way. Dropped before its answer, it is given up.
+/// A pending request. Dropping it before its answer cancels the request.
 #[derive(Debug)]
 struct FileCall {
     id: u64,
@@ -119,7 +119,7 @@ struct FileCall {
 }
 
 impl FileCall {
-    /// The answer. Cancel-safe; not to be asked for twice.
+    /// Waits for the answer. Cancel-safe; must not be called again after it has returned.
     async fn answer(&mut self) -> Result<FileHelperAnswer> {
         let answer = (&mut self.answer).await;
         self.is_over = true;
@@ -135,14 +135,15 @@ impl Drop for FileCall {
         if let Some(caller) = self.link.waiting.lock().callers.get_mut(&self.id) {
             caller.answer = None;
         }
-        // Where it has no room for this, the helper is busy enough to be done with the rest soon.
+        // If the socket is full, the helper is likely to finish the request soon anyway.
         let message = FileRequest::Cancel.encode(self.id);
         let _best_effort = sys::send(self.link.socket.get_ref().as_fd(), &message, &[]);
     }
 }
 
 impl FileHelperLink {
-    /// Takes answers until the other side is gone or talks nonsense, and tells all who wait.
+    /// Reads answers until the connection ends or sends a malformed message, then fails all pending
+    /// requests.
     async fn receive_all(&self) {
         let mut buf = vec![0; wire::FRAME_BYTES_MAX];
         while let Ok(Some((n, fds))) = self.receive(&mut buf).await {
@@ -175,7 +176,7 @@ impl FileHelperLink {
         if id >= waiting.next {
             return Err(MalformedMessage);
         }
-        // Nobody waits for it who has given up meanwhile.
+        // The caller may have cancelled the request meanwhile.
         if let Some(caller) = waiting.callers.remove(&id).and_then(|caller| caller.answer) {
             let result =
                 result.map(|payload| FileHelperAnswer { payload, fds }).map_err(|refusal| {
@@ -213,10 +214,10 @@ impl FileHelperLink {
 }
 
 impl SandboxFiles {
-    /// Takes over a connection to a file helper. Must be called inside the runtime.
+    /// Takes over a connection to a file helper. Must be called inside the async runtime.
     ///
     /// # Errors
-    /// Where the runtime cannot watch the descriptor.
+    /// If the runtime cannot watch the descriptor.
     pub fn new(socket: OwnedFd) -> io::Result<SandboxFiles> {
         let link = Arc::new(FileHelperLink {
             socket: sys::watch(socket)?,
@@ -232,7 +233,8 @@ impl SandboxFiles {
         Ok(SandboxFiles(Arc::new(FileHelperClient { link, receiver })))
     }
 
-    /// Returns whether the helper still answers; otherwise everything is [`FilesError::Lost`].
+    /// Returns whether the helper still answers; otherwise every request fails with
+    /// [`FilesError::Lost`].
     pub fn is_alive(&self) -> bool {
         !self.0.link.waiting.lock().is_lost
     }
@@ -260,7 +262,7 @@ impl SandboxFiles {
         self.call(&request, Vec::new()).await?.answer().await
     }
 
-    /// Returns what is at a path.
+    /// Returns the entry at a path.
     ///
     /// # Errors
     /// [`FilesError::NotFound`] above all.
@@ -276,12 +278,12 @@ impl SandboxFiles {
         Ok(entry)
     }
 
-    /// Returns what is below a directory, `depth` levels deep, without the directory itself; sorted
-    /// by path, and no more than `limit` or [`LIST_ENTRIES_MAX`]. Links are not followed; a
-    /// directory that may not be read is listed and what is in it is not.
+    /// Returns the entries below a directory, `depth` levels deep, without the directory itself;
+    /// sorted by path, and no more than `limit` or [`LIST_ENTRIES_MAX`]. Links are not followed; a
+    /// directory that may not be read is listed without its content.
     ///
     /// # Errors
-    /// [`FilesError::NotADirectory`] where it is none.
+    /// [`FilesError::NotADirectory`] if the path is not a directory.
     pub async fn list(
         &self,
         path: impl AsRef<[u8]>,
@@ -330,24 +332,24 @@ impl SandboxFiles {
         Ok(listing)
     }
 
-    /// Opens a regular file for reading; nothing else, so that no reader waits for a program.
+    /// Opens a regular file for reading; no other kind, so that no reader waits for a program.
     ///
     /// # Errors
-    /// [`FilesError::IsADirectory`], and [`FilesError::Invalid`] for what is no file at all.
+    /// [`FilesError::IsADirectory`] for a directory, and [`FilesError::Invalid`] for other kinds.
     pub async fn read(&self, path: impl AsRef<[u8]>) -> Result<OpenFile> {
         let path = absolute(path.as_ref())?;
         let mut answer = self.ask(FileRequest::Read { path: path.clone() }).await?;
         let entry = SandboxFileEntry::decode(&mut MessageReader(&answer.payload), path.to_bytes())?;
         let file = answer.fds.pop().ok_or(FilesError::Lost)?;
-        // Of the descriptor and not of what the helper says, and a check of what it gave.
+        // Taken from the descriptor and not from the helper's answer; this also checks its kind.
         let len = sys::regular_file_size(file.as_fd()).map_err(|_| FilesError::Lost)?;
         Ok(OpenFile { file: tokio::fs::File::from_std(file.into()), len, entry })
     }
 
-    /// Begins to write a file. Nothing is seen of it before [`FileWriter::finish`], except with
-    /// [`WriteMode::Append`]; dropped before that, or when the server dies, nothing is left of it.
-    /// A file that is replaced keeps its permissions; through a link the file that it leads to is
-    /// replaced.
+    /// Begins to write a file. The file is not visible before [`FileWriter::finish`], except with
+    /// [`WriteMode::Append`]; if the writer is dropped before that, or the server dies, no trace of
+    /// it remains. A file that is replaced keeps its permissions; if the path is a link, its target
+    /// is replaced.
     ///
     /// # Errors
     /// [`FilesError::Exists`] with [`WriteMode::Create`]; [`FilesError::IsADirectory`].
@@ -370,7 +372,7 @@ impl SandboxFiles {
         FileWriter::new(self.clone(), file, path, mode)
     }
 
-    /// Gives a nameless file its name. What is at the name is looked at again.
+    /// Gives an unnamed file its name. The helper checks the name again.
     async fn finish(
         &self,
         path: &CString,
@@ -382,10 +384,10 @@ impl SandboxFiles {
         Ok(SandboxFileEntry::decode(&mut MessageReader(&answer.payload), path.to_bytes())?)
     }
 
-    /// Makes a directory; tells whether it was not there before.
+    /// Creates a directory; returns whether it did not exist before.
     ///
     /// # Errors
-    /// [`FilesError::Exists`] where there is something else.
+    /// [`FilesError::Exists`] if the path exists and is not a directory.
     pub async fn make_dir(&self, path: impl AsRef<[u8]>, parents: MissingParents) -> Result<bool> {
         let path = absolute(path.as_ref())?;
         let parents = parents == MissingParents::Make;
@@ -393,17 +395,18 @@ impl SandboxFiles {
         Ok(answer.payload == [1])
     }
 
-    /// Moves a file or a directory, over a file that is there. Between two file systems (`/tmp`
-    /// and the workspace are two) it is copied first and removed then.
+    /// Moves a file or a directory; an existing file is replaced. Between two file systems (`/tmp`
+    /// and the workspace are two) it is first copied, then removed.
     ///
     /// # Errors
-    /// [`FilesError::NotFound`], [`FilesError::NotEmpty`] of a directory that is in the way.
+    /// [`FilesError::NotFound`]; [`FilesError::NotEmpty`] if the target is a directory with
+    /// content.
     pub async fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
         let (from, to) = (absolute(from.as_ref())?, absolute(to.as_ref())?);
         self.ask(FileRequest::Rename { from, to }).await.map(drop)
     }
 
-    /// Removes a file, a link, or a directory: an empty one, or with all that is in it.
+    /// Removes a file, a link, or a directory: only an empty one, or recursively.
     ///
     /// # Errors
     /// [`FilesError::NotEmpty`] with [`ListDepth::Single`].
@@ -416,7 +419,7 @@ impl SandboxFiles {
     /// Sets permissions, the lower twelve bits.
     ///
     /// # Errors
-    /// [`FilesError::PermissionDenied`] where the user is not the owner.
+    /// [`FilesError::PermissionDenied`] if the user is not the owner.
     pub async fn chmod(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<()> {
         let path = absolute(path.as_ref())?;
         if mode > 0o7777 {
@@ -428,7 +431,7 @@ impl SandboxFiles {
     /// Watches a directory or a file, from when this returns until the watch is dropped.
     ///
     /// # Errors
-    /// [`FilesError::TooMany`] beyond what one sandbox may watch at a time.
+    /// [`FilesError::TooMany`] if the sandbox already has the maximum number of watches.
     pub async fn watch(&self, path: impl AsRef<[u8]>, depth: ListDepth) -> Result<Watch> {
         let path = absolute(path.as_ref())?;
         let place = self.0.link.watches.clone().try_acquire_owned();
@@ -442,12 +445,12 @@ impl SandboxFiles {
     }
 
     /// Reads a file or everything below a directory as a tar archive (pax), with links, hidden
-    /// files, permissions and times; of sparse files only the data. Names begin at the path: what
-    /// is in a directory `d` comes without `d/`. Sockets are left out, as no archive has a
-    /// form for them.
+    /// files, permissions and times; of sparse files only the data. Names are relative to the path:
+    /// entries of a directory `d` have no prefix `d/`. Sockets are left out, because tar cannot
+    /// represent them.
     ///
     /// # Errors
-    /// At once for the path itself; later ones come out of the reader.
+    /// Errors of the path itself are returned at once; later ones come from the reader.
     pub async fn export_tar(&self, path: impl AsRef<[u8]>) -> Result<TarReader> {
         let path = absolute(path.as_ref())?;
         let (read, write) = sys::pipe()?;
@@ -461,13 +464,13 @@ impl SandboxFiles {
         Ok(TarReader::new(self.clone(), pipe, first, call))
     }
 
-    /// Unpacks a tar archive (ustar, pax or GNU, not compressed) into a directory, which is made
-    /// where it is missing, as the sandbox's user. What is in the way of an entry is replaced, but
-    /// directories stay. Names are taken as relative; one with `..` in it, or that leads through a
-    /// link, is an error, and so is a device. What was unpacked before an error stays.
+    /// Unpacks a tar archive (ustar, pax or GNU, not compressed) into a directory, which is created
+    /// if it is missing, as the sandbox's user. An entry replaces an existing file, but directories
+    /// stay. Names are taken as relative; a name that contains `..` or leads through a link is an
+    /// error, and so is a device. Entries unpacked before an error stay.
     ///
     /// # Errors
-    /// [`FilesError::Invalid`] names the entry; [`FilesError::Io`] also where `archive` fails.
+    /// [`FilesError::Invalid`] names the entry; [`FilesError::Io`] also if reading `archive` fails.
     pub async fn import_tar(
         &self,
         path: impl AsRef<[u8]>,
@@ -484,7 +487,7 @@ impl SandboxFiles {
                 loop {
                     match archive.read(&mut buf).await {
                         Ok(0) => return Ok(()),
-                        // The helper needs no more, or has failed: its answer says which.
+                        // The helper needs no more input, or has failed: its answer says which.
                         Ok(n) => match pipe.write_all(buf.get(..n).unwrap_or(&[])).await {
                             Ok(()) => {}
                             Err(_broken) => return Ok(()),
@@ -506,10 +509,10 @@ impl SandboxFiles {
         tree_usage(&answer)
     }
 
-    /// Names of the `user.` attributes of a file, without that prefix.
+    /// Returns the names of the `user.` attributes of a file, without that prefix.
     ///
     /// # Errors
-    /// [`FilesError::Invalid`] where the file system has none.
+    /// [`FilesError::Invalid`] if the file system does not support attributes.
     pub async fn attributes(&self, path: impl AsRef<[u8]>) -> Result<Vec<String>> {
         let path = absolute(path.as_ref())?;
         let answer = self.ask(FileRequest::ListAttributes { path }).await?;
@@ -518,19 +521,19 @@ impl SandboxFiles {
         Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
     }
 
-    /// The value of the attribute `user.NAME`.
+    /// Returns the value of the attribute `user.NAME`.
     ///
     /// # Errors
-    /// [`FilesError::NotFound`] where it is not set.
+    /// [`FilesError::NotFound`] if it is not set.
     pub async fn attribute(&self, path: impl AsRef<[u8]>, name: &str) -> Result<Vec<u8>> {
         let (path, name) = (absolute(path.as_ref())?, attribute_name(name)?);
         Ok(self.ask(FileRequest::GetAttribute { path, name }).await?.payload)
     }
 
-    /// Sets the attribute `user.NAME`, or takes it away.
+    /// Sets or removes the attribute `user.NAME`.
     ///
     /// # Errors
-    /// [`FilesError::NoSpace`] or [`FilesError::TooLarge`] where the value has no room.
+    /// [`FilesError::NoSpace`] or [`FilesError::TooLarge`] if the value does not fit.
     pub async fn set_attribute(
         &self,
         path: impl AsRef<[u8]>,
@@ -545,8 +548,8 @@ impl SandboxFiles {
         self.ask(FileRequest::SetAttribute { path, name, value }).await.map(drop)
     }
 
-    /// Returns how much room a file, or a directory with all that is in it, takes on the disk. A
-    /// file with several names counts with each of them.
+    /// Returns the disk usage of a file, or of a directory with its content. A file with several
+    /// names counts with each of them.
     ///
     /// # Errors
     /// [`FilesError::NotFound`] above all.
@@ -580,7 +583,7 @@ fn receiver(read: OwnedFd) -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(read)
 }
 
-/// The absolute form of a path, without empty parts and `.`; `..` is the kernel's to resolve.
+/// Returns the absolute form of a path, without empty parts and `.`; the kernel resolves `..`.
 fn absolute(path: &[u8]) -> Result<CString> {
     let invalid = |why: &str| FilesError::Invalid(format!("path: {why}"));
     let (base, rest) = match path {
@@ -606,5 +609,5 @@ fn absolute(path: &[u8]) -> Result<CString> {
     CString::new(full).map_err(|_| invalid("has a NUL byte"))
 }
 
-/// A future that is kept between polls.
+/// Boxed future that is kept between polls.
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;

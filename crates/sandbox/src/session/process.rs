@@ -1,4 +1,4 @@
-//! Programs of a session: what is asked, their streams, their ends.
+//! Programs of a session: their specification, their streams, their ends.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,12 +19,12 @@ use crate::run::SandboxError;
 use crate::spec::TerminalDimensions;
 use crate::sys;
 
-/// Bytes of the arguments and the environment of a program together. The kernel has its own limits,
-/// which follow from the stack's.
+/// Maximum size of the arguments and the environment of a program together, in bytes. The kernel
+/// has its own limits, which follow from the stack's.
 const ARGUMENTS_BYTES_MAX: usize = 4 << 20;
 /// The last signal that is not a real-time one.
 const SIGNAL_MAX: u8 = 31;
-/// `SIGKILL`, as signals travel.
+/// `SIGKILL` as encoded in frames.
 const KILL: u8 = 9;
 
 /// A program to start in a session.
@@ -34,13 +34,14 @@ pub struct SessionProgram {
     pub argv: Vec<Vec<u8>>,
     /// Environment as `NAME=value`, complete: nothing is inherited. No NUL bytes.
     pub env: Vec<Vec<u8>>,
-    /// Working directory, `/workspace` if absent; relative to that.
+    /// Working directory, relative to `/workspace`, which is also the default.
     pub cwd: Option<Vec<u8>>,
-    /// Gives it a terminal of this size as its three standard streams.
+    /// Size of a terminal that becomes the program's three standard streams; none if absent.
     pub terminal: Option<TerminalDimensions>,
-    /// True if it can be written to; without, its input is at its end. A terminal always can.
+    /// True if its standard input can be written to; otherwise its input is empty. A terminal
+    /// always can.
     pub stdin: bool,
-    /// Standard error goes where standard output goes, in the same pipe.
+    /// True if standard error goes to the pipe of standard output.
     pub merged: bool,
 }
 
@@ -57,16 +58,16 @@ pub enum ProcessStreams {
 /// Our ends of the pipes of a program.
 #[derive(Debug)]
 pub struct ProcessPipes {
-    /// Standard input. Dropping it is the end of its input. None if it has no input.
+    /// Standard input; dropping it ends the program's input. None if it has no input.
     pub stdin: Option<pipe::Sender>,
     /// Standard output.
     pub stdout: pipe::Receiver,
-    /// Standard error. None if they come with the output.
+    /// Standard error. None if it is merged with the output.
     pub stderr: Option<pipe::Receiver>,
 }
 
-/// Our side of a terminal. What the program writes ends when nobody has its side open any more;
-/// when all clones are dropped, its processes get a hang-up.
+/// Our side of a terminal. Reading ends when no process has the program's side open any more; when
+/// all clones are dropped, its processes get a hang-up.
 #[derive(Clone, Debug)]
 pub struct ProcessTerminal(Arc<AsyncFd<OwnedFd>>);
 
@@ -75,7 +76,7 @@ impl ProcessTerminal {
         Ok(ProcessTerminal(Arc::new(sys::watch(fd)?)))
     }
 
-    /// Gives it another size; its foreground processes are told.
+    /// Changes the size; the kernel signals its foreground processes.
     pub fn resize(&self, size: TerminalDimensions) -> io::Result<()> {
         sys::set_terminal_size(self.0.as_fd(), size.rows, size.cols)
     }
@@ -101,7 +102,8 @@ impl AsyncRead for ProcessTerminal {
                     buf.advance(read?);
                     return Poll::Ready(Ok(()));
                 }
-                // Opened again after that. The runtime never forgets a hang-up, and would spin.
+                // The terminal was opened again after that. The runtime never clears a hang-up, so
+                // waiting would spin.
                 Err(_would_block) if is_closed => return Poll::Ready(Ok(())),
                 Err(_would_block) => {}
             }
@@ -121,7 +123,8 @@ impl AsyncWrite for ProcessTerminal {
             match guard.try_io(|fd| sys::write(fd.as_fd(), bytes)) {
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(written) => return Poll::Ready(written),
-                // A terminal that nobody has takes what fits, and no error tells of it.
+                // A terminal whose other side is closed accepts bytes until its buffer is full, and
+                // reports no error.
                 Err(_would_block) if is_closed => {
                     return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
                 }
@@ -134,13 +137,13 @@ impl AsyncWrite for ProcessTerminal {
         Poll::Ready(Ok(()))
     }
 
-    /// A terminal has no end of input but the character that stands for it.
+    /// Does nothing: the only end of input on a terminal is its end-of-file character.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 }
 
-/// A program that was started. It goes on when this is dropped.
+/// A started program. It continues when this is dropped.
 #[derive(Debug)]
 pub struct SessionProcess {
     /// Pid as programs of the session see it.
@@ -180,28 +183,30 @@ impl SessionProcess {
 }
 
 impl ProcessHandle {
-    /// Returns its pid as programs of the session see it.
+    /// Returns the program's pid as programs of the session see it.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Sends a signal, 1 to 31, to the process group that it leads; nothing when it has ended.
+    /// Sends a signal, 1 to 31, to the process group that the program leads; does nothing when it
+    /// has ended.
     pub async fn signal(&self, signal: i32) -> Result<(), SandboxError> {
         self::signal(&self.connection, self.id, true, signal).await
     }
 
-    /// Sends a signal to it alone.
+    /// Sends a signal to the program's process alone.
     pub async fn signal_alone(&self, signal: i32) -> Result<(), SandboxError> {
         self::signal(&self.connection, self.id, false, signal).await
     }
 
-    /// Gives its terminal another size; nothing when it has none.
+    /// Changes the size of its terminal; does nothing if it has none.
     pub fn resize(&self, size: TerminalDimensions) -> io::Result<()> {
         self.terminal.as_ref().map_or(Ok(()), |terminal| terminal.resize(size))
     }
 
-    /// Waits for its end; [`SandboxError::Lost`] when the sandbox ends before. Cancel-safe, and may
-    /// be asked again. Processes that it has left behind go on, and can still write.
+    /// Waits for the program's end; returns [`SandboxError::Lost`] if the sandbox ends first.
+    /// Cancel-safe, and may be called again. Processes that the program has left continue, and can
+    /// still write.
     pub async fn wait(&mut self) -> Result<ProcessEnd, SandboxError> {
         match self.end.wait_for(Option::is_some).await {
             Ok(end) => end.clone().ok_or(OVER),
@@ -209,13 +214,13 @@ impl ProcessHandle {
         }
     }
 
-    /// Returns how it has ended, if it has.
+    /// Returns the program's end, if it has ended.
     pub fn end(&self) -> Option<ProcessEnd> {
         self.end.borrow().clone()
     }
 }
 
-/// Sends a signal to the program of a request; nothing when it has ended.
+/// Sends a signal to the program of a request; does nothing when it has ended.
 pub(super) async fn signal(
     connection: &GuestSessionConnection,
     program: u64,
@@ -244,36 +249,36 @@ async fn send_signal(
     connection.request(id, frame.finish(), &[]).await.map(drop)
 }
 
-/// Returns whether there is no such program, or no more.
+/// Returns whether the error means that the program does not exist, or has ended.
 fn is_gone(error: &SandboxError) -> bool {
     matches!(error, SandboxError::Refused(failure) if failure.errno == libc::ESRCH)
 }
 
-/// Our ends and the program's of the streams of a program.
+/// Both ends of the streams of a program.
 struct ProcessWiring {
     streams: codec::StreamSetup,
     child_ends: Vec<OwnedFd>,
     ours: Option<ProcessPipes>,
 }
 
-/// Makes a pipe for the output of a program: the server's end, which does not block, and the
+/// Creates a pipe for the output of a program: the server's end, which is non-blocking, and the
 /// program's.
 ///
 /// # Errors
-/// When there are no descriptors left.
+/// If no descriptors are left.
 pub fn output_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
     let (read, write) = sys::pipe()?;
     sys::set_nonblocking(read.as_fd())?;
-    // So that the program may open its own /dev/stdout: pipes have an owner, who is not the
-    // program. Nobody else can name it.
+    // Lets the program open its own /dev/stdout: pipes have an owner, which is not the program's
+    // user. No other process can reach the pipe by a path.
     sys::fchmod(write.as_fd(), 0o666)?;
     Ok((pipe::Receiver::from_owned_fd(read)?, write))
 }
 
-/// Sends a short message with copies of descriptors over a stream socket that does not block.
+/// Sends a short message with copies of descriptors over a non-blocking stream socket.
 ///
 /// # Errors
-/// `WouldBlock` when there is no room for it; when the other end is closed.
+/// `WouldBlock` if the socket has no room for it; an error if the other end is closed.
 pub fn send_with_descriptors(
     socket: BorrowedFd<'_>,
     message: &[u8],
@@ -288,10 +293,10 @@ pub fn send_with_descriptors(
 pub struct ProgramChannel(AsyncFd<OwnedFd>);
 
 impl ProgramChannel {
-    /// Makes the socket: the server's end, and the program's.
+    /// Creates the socket: the server's end, and the program's.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// If no descriptors are left.
     pub fn pair() -> io::Result<(ProgramChannel, OwnedFd)> {
         let (ours, theirs) = sys::message_pair()?;
         Ok((ProgramChannel(sys::watch(ours)?), theirs))
@@ -300,7 +305,7 @@ impl ProgramChannel {
     /// Sends one message, with copies of descriptors. Waits while the program does not read.
     ///
     /// # Errors
-    /// When the program has closed its end.
+    /// If the program has closed its end.
     pub async fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         loop {
             let mut guard = self.0.writable().await?;
@@ -310,11 +315,11 @@ impl ProgramChannel {
         }
     }
 
-    /// Receives one message of at most `bytes_max` bytes; none when the program has closed its end.
+    /// Receives one message of at most `bytes_max` bytes; None when the program has closed its end.
     /// Descriptors that the program sends are closed.
     ///
     /// # Errors
-    /// When the message is longer.
+    /// If the message is longer.
     pub async fn receive(&self, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
         let mut buf = vec![0; bytes_max];
         loop {
@@ -330,7 +335,7 @@ impl ProgramChannel {
 }
 
 impl ProcessWiring {
-    /// Wires pipes for the output, and one that the caller has made already as the input.
+    /// Creates pipes for the output, and uses the caller's descriptor as the input.
     fn with_input(program: &SessionProgram, input: OwnedFd) -> io::Result<ProcessWiring> {
         let wiring = ProcessWiring::new(&SessionProgram {
             stdin: false,
@@ -361,7 +366,7 @@ impl ProcessWiring {
         if program.stdin {
             let (read, write) = sys::pipe()?;
             sys::set_nonblocking(write.as_fd())?;
-            // As for output.
+            // For the same reason as in `output_pipe`.
             sys::fchmod(read.as_fd(), 0o666)?;
             child_ends.push(read);
             stdin = Some(pipe::Sender::from_owned_fd(write)?);
@@ -376,7 +381,7 @@ impl ProcessWiring {
     }
 }
 
-/// Kills a program whose starter has gone away.
+/// Kills a program whose starter was cancelled.
 struct UnclaimedProcess<'a> {
     connection: &'a Arc<GuestSessionConnection>,
     id: u64,
@@ -390,10 +395,10 @@ impl Drop for UnclaimedProcess<'_> {
         }
         let (connection, id) = (Arc::clone(self.connection), self.id);
         tokio::spawn(async move {
-            // Behind the request that starts it, if that was sent.
+            // Sent after the request that starts the program, if that was sent.
             let killed = send_signal(&connection, id, true, KILL).await;
             if killed.is_err_and(|error| is_gone(&error)) {
-                // It was not, so that nobody will tell of an end.
+                // It was not sent, so no end will be reported.
                 connection.waiting.lock().programs.remove(&id);
             }
         });
@@ -431,7 +436,7 @@ pub(super) async fn start(
         if waiting.is_over {
             return Err(OVER);
         }
-        // Before it can have ended.
+        // Registered before the program can end.
         waiting.programs.insert(id, RunningProgram { pid: None, end });
     }
     let mut unclaimed = UnclaimedProcess { connection, id, is_claimed: false };
@@ -440,7 +445,7 @@ pub(super) async fn start(
             child_ends.iter().chain(&in_file).map(AsFd::as_fd).collect();
         connection.request(id, frame, &handles).await?
     };
-    // While a copy of a pipe's end is open here, its other end waits for more.
+    // While a copy of a pipe's end is open here, the other end sees no end of file.
     drop(child_ends);
     let pid = MessageReader(&body).u32()?;
     let (streams, terminal) = match ours {
@@ -459,7 +464,7 @@ pub(super) async fn start(
     })
 }
 
-/// Refuses what could not be carried out as it is said.
+/// Rejects a program that cannot be started as specified.
 fn check(program: &SessionProgram) -> Result<(), SandboxError> {
     let strings = || program.argv.iter().chain(&program.env);
     if program.argv.is_empty() {

@@ -1,4 +1,4 @@
-//! Requests, but for those that go on for long: each request from its path to its answer.
+//! File requests other than watches and cancellation, from their paths to their answers.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -15,19 +15,19 @@ use crate::session::files::wire::{self, FileRequest};
 use crate::sys;
 use crate::sys::files::{self, FileStat, ResolveMode};
 
-/// Mode of a new file; less the mask.
+/// Mode of a new file, before the umask.
 const FILE_MODE: u32 = 0o666;
 /// Bytes of records that are written to a pipe at a time.
 const BATCH_BYTES: usize = 32 << 10;
-/// The user id of nobody in particular.
+/// The overflow user id (`nobody`), for files of any other owner.
 const NOBODY: u32 = 65_534;
 
-/// Prefix of the name that a file or a directory has until it gets its own.
+/// Prefix of the temporary name of a file or a directory.
 const TEMPORARY_PREFIX: &[u8] = b".cove-";
-/// Suffix of the names of directories in which something is copied.
+/// Suffix of the names of temporary directories for copies.
 const MOVED_SUFFIX: &[u8] = b"moved";
 
-/// Returns whether a name is one that this helper gives for a moment: `.cove-INODE-NUMBER`, or
+/// Returns whether a name is a temporary name of this helper: `.cove-INODE-NUMBER`, or
 /// `.cove-INODE-moved`.
 pub(super) fn is_temporary(name: &[u8]) -> bool {
     let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
@@ -39,13 +39,13 @@ pub(super) fn is_temporary(name: &[u8]) -> bool {
     is_number(inode) && (rest == MOVED_SUFFIX || is_number(rest))
 }
 
-/// Does what is asked.
+/// Performs a request.
 pub(super) fn perform(job: &mut FileJob) -> Outcome<FileReply> {
     match job.request.clone() {
         FileRequest::Stat { path, follow } => {
             let fd = paths::open(&path, follow)?;
             let stat = files::stat(fd.as_fd(), c"")?;
-            // The name that the kernel knows it by: with all links followed, where they were.
+            // The kernel's name of the file: with all links resolved.
             let name = files::readlink(fd.as_fd(), &paths::own_link(fd.as_fd()))?;
             Ok(FileReply::payload(
                 entry(MessageWriter::new(0), fd.as_fd(), c"", &stat).bytes(&name),
@@ -106,14 +106,14 @@ pub(super) fn perform(job: &mut FileJob) -> Outcome<FileReply> {
             Ok(FileReply::default())
         }
         FileRequest::Usage { path } => usage(job, &path),
-        // These two have ways of their own.
+        // Handled elsewhere.
         FileRequest::Watch { .. } | FileRequest::Cancel => {
             Err(FileRefusal::new(libc::EINVAL, Vec::new()))
         }
     }
 }
 
-/// Writes down an entry: a name in a directory, or with an empty name what is open itself.
+/// Encodes an entry: a name in a directory, or, with an empty name, the open file itself.
 fn entry(w: MessageWriter, dir: BorrowedFd<'_>, name: &CStr, stat: &FileStat) -> MessageWriter {
     let (uid, gid) = files::fsids();
     let guest_id = |id: u32, own: u32| match id {
@@ -128,7 +128,7 @@ fn entry(w: MessageWriter, dir: BorrowedFd<'_>, name: &CStr, stat: &FileStat) ->
         _ => 3,
     };
     let target = match kind {
-        // Gone meanwhile, it has none.
+        // A link that was removed meanwhile has no target.
         2 => files::readlink(dir, name).unwrap_or_default(),
         _ => Vec::new(),
     };
@@ -171,7 +171,7 @@ fn list(job: &FileJob, path: &CStr, depth: u32, limit: u64, pipe: OwnedFd) -> Ou
         }
         batch.extend_from_slice(&record);
         if batch.len() >= BATCH_BYTES {
-            // Nobody reads it any more: then nobody waits for the answer either.
+            // If the reader has closed the pipe, its caller no longer waits for the answer either.
             pipe.write_all(&batch)?;
             batch.clear();
         }
@@ -181,7 +181,8 @@ fn list(job: &FileJob, path: &CStr, depth: u32, limit: u64, pipe: OwnedFd) -> Ou
     Ok(FileReply { payload: vec![is_cut.into()], fds: Vec::new() })
 }
 
-/// A regular file and nothing else: what waits, or answers, is not opened at all.
+/// Returns an error unless the file is a regular one; others, such as pipes and devices, could
+/// block and are never opened.
 fn regular(stat: &FileStat) -> Outcome<()> {
     match stat.kind() {
         libc::S_IFREG => Ok(()),
@@ -200,7 +201,8 @@ fn read(path: &CStr) -> Outcome<FileReply> {
     Ok(done)
 }
 
-/// A file without a name in the directory where it will have one: whoever dies leaves nothing.
+/// Opens an unnamed file in the directory of its future name, so that a crash leaves no file
+/// behind.
 fn begin(path: &CStr, parents: bool, create: bool) -> Outcome<FileReply> {
     let place = paths::locate(path, !create, parents)?;
     if let Some(stat) = &place.stat {
@@ -236,7 +238,7 @@ fn finish(path: &CStr, create: bool, file: &OwnedFd) -> Outcome<FileReply> {
             }
         }
     }
-    // A link is never made over a name, so it gets another one first, which nobody sees for long.
+    // link(2) never replaces a name, so the file gets a temporary name first, and is then renamed.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     let stat = files::stat(file.as_fd(), c"")?;
@@ -259,7 +261,7 @@ fn append(path: &CStr, parents: bool) -> Outcome<FileReply> {
             let flags_here = libc::O_PATH | libc::O_NOFOLLOW;
             let dir = Some(place.dir.as_fd());
             let fd = files::openat2(dir, &place.name, flags_here, 0, ResolveMode::Ordinary)?;
-            // It can be another one by now.
+            // The name can refer to another file by now.
             regular(&files::stat(fd.as_fd(), c"")?)?;
             paths::reopen(fd.as_fd(), flags)?
         }
@@ -284,7 +286,7 @@ fn make_dir(path: &CStr, parents: bool) -> Outcome<FileReply> {
     let place = paths::locate(path, false, parents)?;
     match sys::mkdirat(place.dir.as_fd(), &place.name, 0o777) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => match place.stat {
-            // Somebody else made it meanwhile.
+            // Another process made it meanwhile.
             None => done(false),
             Some(_) => Err(error.into()),
         },
@@ -306,8 +308,8 @@ fn rename(job: &FileJob, from: &CStr, to: &CStr) -> Outcome<FileReply> {
     Ok(FileReply::default())
 }
 
-/// Moves between file systems, or what an overlay cannot rename: packed and unpacked, beside its
-/// new place first, so that nothing half is ever found there.
+/// Moves between file systems, or moves a file that an overlay cannot rename: packs it, unpacks it
+/// beside its new place, and then renames it, so that the new place never has a partial copy.
 fn move_across(job: &FileJob, from: &ResolvedName, to: &ResolvedName) -> Outcome<()> {
     let stat = from.existing()?;
     let other = CString::new(format!(".cove-{}-moved", stat.ino)).map_err(io::Error::from)?;
@@ -336,7 +338,7 @@ fn move_across(job: &FileJob, from: &ResolvedName, to: &ResolvedName) -> Outcome
     remove(job, from, true)
 }
 
-/// Removes a directory of ours, also when the request was given up.
+/// Removes a temporary directory of this helper, even if the request was cancelled.
 fn clear(mut place: ResolvedName) -> Outcome<()> {
     place.refresh()?;
     remove(&FileJob::own(), &place, true)
