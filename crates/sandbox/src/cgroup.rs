@@ -1,18 +1,18 @@
-//! Control groups: where limits on all processes of a command together come from.
+//! Control groups: limits on all processes of a command together.
 //!
 //! Three layouts exist in the wild and all are supported: version 2 alone, version 1 alone, and
 //! *hybrid*, where controllers live on version 1 and an empty version 2 tree stands beside them.
 //! Hybrid takes the best of both: limits from version 1, exact CPU time and start inside the group
 //! (`CLONE_INTO_CGROUP`) from version 2.
 //!
-//! Cove creates one parent group per server (`cove-<pid>-<start>`) below the group the server
-//! itself is in, so that a limit on the service holds for what it runs, and one group per command
-//! below that. Nothing else in the hierarchies is touched, and nothing is left behind.
+//! Cove creates one parent group per server (`cove-<pid>-<start>`) below the server's own group, so
+//! that a limit on the service also applies to its sandboxes, and one group per command below that.
+//! It touches nothing else in the hierarchies, and leaves nothing behind.
 //!
-//! Version 2 gives controllers only to children of a group without processes of its own, the very
-//! top excepted. A server that has its group to itself moves into a leaf below it, and back at its
-//! end. One that shares its group, with a login shell above all, goes to the nearest group above
-//! that hands out the limits already, and if there is none to the top; see [`sites`].
+//! Version 2 gives controllers only to children of a group without processes of its own, the root
+//! excepted. A server that is alone in its group moves into a leaf below it, and back at its end. A
+//! server that shares its group, with a login shell for example, uses the nearest group above that
+//! already delegates the controllers, or else the root; see [`sites`].
 //!
 //! # References
 //! - <https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html>
@@ -41,12 +41,12 @@ use owner::ParentOwner;
 pub(crate) use unified::leave_leaf;
 use unified::{ControllerSetup, LIMITS, ParentSite, enable, prepare, sites, subtree};
 
-/// Resources that no control group limits here, so that only limits of each process and user do.
+/// Resources that no control group limits here: only per-process and per-user limits apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnlimitedResources {
     pub(crate) memory: bool,
-    /// Counted by user all over the host: two servers with the same user ids would take from each
-    /// other. So it is the last resort.
+    /// Counted by user on the whole host: two servers with the same user ids would share the count.
+    /// So it is the last resort.
     pub(crate) processes: bool,
 }
 
@@ -61,12 +61,12 @@ pub enum HierarchyRole {
     Pids,
     /// Version 1 `cpu`: an equal share of the processor for each command.
     Cpu,
-    /// Version 1 `cpuacct`: CPU time, where there is no version 2.
+    /// Version 1 `cpuacct`: CPU time, if there is no version 2.
     CpuAccount,
 }
 
 impl HierarchyRole {
-    /// Roles by the number they have in messages.
+    /// Roles in the order of their numbers in messages.
     pub(crate) const ALL: [HierarchyRole; 5] = [
         HierarchyRole::Unified,
         HierarchyRole::Memory,
@@ -85,8 +85,8 @@ impl HierarchyRole {
         }
     }
 
-    /// Returns whether its groups stay with a slot: they share out and count the processor, and
-    /// limit nothing.
+    /// Returns whether groups of this role stay with a slot: they share out and count the
+    /// processor, and limit nothing.
     fn is_standing(self, unified_limits: bool) -> bool {
         match self {
             HierarchyRole::Unified => !unified_limits,
@@ -95,8 +95,8 @@ impl HierarchyRole {
         }
     }
 
-    /// Returns whether its groups limit and stay with a slot all the same, while they are as new.
-    /// Version 2 has no way to set a peak back, before Linux 6.12 none at all.
+    /// Returns whether groups of this role stay with a slot although they limit, as long as they
+    /// can be reset. Version 2 cannot reset the peak of a group, before Linux 6.12 not at all.
     fn is_kept(self) -> bool {
         matches!(self, HierarchyRole::Memory | HierarchyRole::Pids)
     }
@@ -106,33 +106,33 @@ impl HierarchyRole {
     }
 }
 
-/// A hierarchy in which this process may make groups.
+/// A hierarchy in which this process may create groups.
 #[derive(Clone, Debug)]
 struct CgroupHierarchy {
     role: HierarchyRole,
-    /// Mount point: the topmost group to be seen.
+    /// Mount point: the topmost visible group.
     top: PathBuf,
     /// Group that this process is in.
     base: PathBuf,
 }
 
-/// Limits that the kernel can enforce here, and by which version.
+/// Limits that the kernel can enforce here, and the version that enforces each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupSupport {
     /// `v2`, `v1`, `hybrid` or `none`.
     pub layout: String,
-    /// By what memory is limited: `v1`, `v2` or nothing.
+    /// Version that limits memory: `v1`, `v2` or nothing.
     pub memory: Option<String>,
-    /// By what the number of processes is limited.
+    /// Version that limits the number of processes.
     pub pids: Option<String>,
-    /// By what each command gets an equal share of the processor.
+    /// Version that gives each command an equal share of the processor.
     pub cpu: Option<String>,
-    /// By what CPU time is measured.
+    /// Version that measures CPU time.
     pub cpu_time: Option<String>,
 }
 
 impl CgroupSupport {
-    /// Returns whether untrusted code can be held: memory and number of processes.
+    /// Returns whether untrusted code can be confined: memory and number of processes are limited.
     pub fn is_sufficient(&self) -> bool {
         self.memory.is_some() && self.pids.is_some()
     }
@@ -144,13 +144,13 @@ struct ParentGroup {
     role: HierarchyRole,
     path: PathBuf,
     fd: OwnedFd,
-    /// The group that it is in.
+    /// Directory that contains the group.
     base: OwnedFd,
     /// Controllers that version 2 gives to groups of commands.
     controllers: Vec<String>,
 }
 
-/// The parent groups of one server, open. Removed with everything below when dropped.
+/// The open parent groups of one server. Dropping them removes them with all groups below.
 #[derive(Debug)]
 pub(crate) struct ParentGroups {
     dirs: Vec<ParentGroup>,
@@ -161,7 +161,7 @@ pub(crate) struct ParentGroups {
 }
 
 impl ParentGroups {
-    /// Finds the hierarchies, removes what dead servers have left, and makes the parent groups.
+    /// Finds the hierarchies, removes groups of dead servers, and creates the parent groups.
     pub(crate) fn create() -> io::Result<ParentGroups> {
         let name = ParentOwner::this_process()?.group_name();
         let mut parents = ParentGroups {
@@ -186,13 +186,13 @@ impl ParentGroups {
                     parents.note(&parent);
                     parents.dirs.push(parent);
                 }
-                // Not ours to write: an ordinary user, or a container without delegation.
+                // No permission: an ordinary user, or a container without delegation.
                 Err(error) => {
                     tracing::debug!(path = %hierarchy.base.display(), %error, "control group not usable");
                 }
             }
         }
-        // With version 2 the CPU account of version 1 is not needed; two sources would cost twice.
+        // With version 2 the CPU account of version 1 is not needed; reading both would cost twice.
         if parents.dirs.iter().any(|d| d.role == HierarchyRole::Unified) {
             let spare = parents.dirs.iter().position(|d| d.role == HierarchyRole::CpuAccount);
             if let (Some(at), false) = (spare, twins) {
@@ -236,7 +236,7 @@ impl ParentGroups {
         }
     }
 
-    /// The open parent groups and what they are in, to hand to a spawner.
+    /// Returns the open parent groups and their parent directories, to pass to a spawner.
     pub(crate) fn handles(&self) -> Vec<(HierarchyRole, BorrowedFd<'_>, BorrowedFd<'_>)> {
         self.dirs.iter().map(|d| (d.role, d.fd.as_fd(), d.base.as_fd())).collect()
     }
@@ -246,7 +246,7 @@ impl ParentGroups {
         &self.name
     }
 
-    /// Kills and removes the groups of one spawner, which is dead.
+    /// Kills and removes the groups of a dead spawner.
     pub(crate) fn remove_spawner(&self, spawner: u32) {
         let prefix = format!("s{spawner}-");
         for parent in &self.dirs {
@@ -262,7 +262,7 @@ impl Drop for ParentGroups {
 }
 
 impl ParentGroups {
-    /// Removes the parent groups with everything in them. Harmless when they are gone.
+    /// Removes the parent groups with everything in them. Harmless if they do not exist any more.
     pub(crate) fn remove(&self) {
         for parent in &self.dirs {
             remove_children(&parent.path, "");
@@ -285,7 +285,8 @@ fn discover() -> io::Result<Vec<CgroupHierarchy>> {
     Ok(parse(&mounts, &own))
 }
 
-/// The pure part of [`discover`]: `/proc/self/mountinfo` and `/proc/self/cgroup` in, bases out.
+/// The pure part of [`discover`]: computes bases from `/proc/self/mountinfo` and
+/// `/proc/self/cgroup`.
 fn parse(mounts: &str, own: &str) -> Vec<CgroupHierarchy> {
     let mut found: Vec<CgroupHierarchy> = Vec::new();
     for line in mounts.lines() {
@@ -322,7 +323,7 @@ fn parse(mounts: &str, own: &str) -> Vec<CgroupHierarchy> {
     found
 }
 
-/// This process's group in the hierarchy with that controller; the empty name is version 2.
+/// Returns this process's group in the hierarchy with that controller; the empty name is version 2.
 fn own_group<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
     own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -360,8 +361,8 @@ fn open_parent(hierarchy: &CgroupHierarchy, name: &str) -> io::Result<ParentGrou
     Err(last)
 }
 
-/// Makes and opens the parent group at a site. What was begun is undone when that fails: another
-/// process may have come into the group meanwhile.
+/// Creates and opens the parent group at a site. Undoes its steps on failure: another process may
+/// have entered the group meanwhile.
 fn open_at(role: HierarchyRole, site: &ParentSite, name: &str) -> io::Result<ParentGroup> {
     sweep(&site.path);
     let base: OwnedFd = fs::File::open(&site.path)?.into();
@@ -381,16 +382,17 @@ fn open_at(role: HierarchyRole, site: &ParentSite, name: &str) -> io::Result<Par
     }
 }
 
-/// Makes and opens a parent group. Also returns the controllers that groups of commands have in it.
+/// Creates and opens a parent group. Also returns the controllers available to its children.
 fn make_parent(role: HierarchyRole, path: &Path) -> io::Result<(OwnedFd, Vec<String>)> {
     fs::create_dir(path)?;
     let fd: OwnedFd = fs::File::open(path)?.into();
-    // Held as long as this process lives, and by nobody else: the name is this process's.
+    // Held for the life of this process; no other process competes, because the name is unique to
+    // this one.
     if !try_lock(fd.as_fd(), LockMode::Exclusive)? {
         return Err(io::Error::from(io::ErrorKind::WouldBlock));
     }
     let controllers = match role {
-        // They get what the parent got.
+        // The children receive the controllers of the parent.
         HierarchyRole::Unified => enable(fd.as_fd()).and_then(|()| subtree(fd.as_fd()))?,
         HierarchyRole::Memory
         | HierarchyRole::Pids
@@ -403,12 +405,11 @@ fn make_parent(role: HierarchyRole, path: &Path) -> io::Result<(OwnedFd, Vec<Str
     Ok((fd, controllers))
 }
 
-/// Share of the processor of all sandboxes of a server together, for each core (version 1): as much
-/// as one process of the host that is always busy. The kernel's default is one such process in
-/// total.
+/// Processor share of all sandboxes of a server together, for each core (version 1): equal to one
+/// busy process of the host. The kernel's default is one such process in total.
 const SHARES_PER_CORE: u64 = 1024;
 
-/// Removes parent groups of servers that are no longer alive.
+/// Removes parent groups of dead servers.
 fn sweep(base: &Path) {
     let (Ok(entries), Ok(own)) = (fs::read_dir(base), ParentOwner::this_process()) else { return };
     for entry in entries.flatten() {
@@ -437,8 +438,8 @@ fn remove_children(parent: &Path, prefix: &str) {
     }
 }
 
-/// Kills what is in a group and removes it. Its processes may still be dying, so it is tried for
-/// [`REMOVAL_TRIES`] rounds.
+/// Kills the processes of a group and removes it. Tries for [`REMOVAL_TRIES`] rounds, because
+/// processes may still be dying.
 fn remove_group(path: &Path) -> io::Result<()> {
     let mut last = None;
     for _ in 0..REMOVAL_TRIES {
@@ -447,17 +448,17 @@ fn remove_group(path: &Path) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => last = Some(error),
         }
-        // Version 2 kills by one write; version 1 has no such file, and its processes die with the
-        // pid namespace that the dead spawner's end has already torn down.
+        // Version 2 kills with one write; version 1 has no such file, but its processes die with
+        // the pid namespace, which ended with the spawner.
         let _absent_on_v1 = fs::write(path.join("cgroup.kill"), "1");
         sys::poll(&[], Some(REMOVAL_INTERVAL))?;
     }
     Err(last.unwrap_or_else(|| io::Error::other("not removed")))
 }
 
-/// Number of times that the removal of a group is tried.
+/// Maximum number of attempts to remove a group.
 const REMOVAL_TRIES: u32 = 600;
-/// Time between two attempts.
+/// Interval between two attempts.
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Name of the standing groups of a slot.

@@ -1,9 +1,9 @@
-//! The root file system that sandboxes see: built once by each spawner, in a mount namespace of its
-//! own, and copied by every sandbox with that namespace.
+//! The root file system of sandboxes: each spawner builds it once, in a mount namespace of its own,
+//! and every sandbox gets a copy of that namespace.
 //!
 //! It is a small read-only tmpfs with the host's `/usr` bound into it, a private `/etc` of a dozen
-//! files, six device nodes, and the toolchains below `/opt`. Everything writable is added per
-//! sandbox by the guest init.
+//! files, six device nodes, and the toolchains below `/opt`. The guest init adds the writable
+//! directories of each sandbox.
 
 use std::ffi::CString;
 use std::fs;
@@ -15,12 +15,12 @@ use crate::failure::{FailureContext, StepFailure};
 use crate::spec::Toolchain;
 use crate::sys;
 
-/// Directories in which the new root is built. In the spawner's own namespace, so nobody sees it
+/// Directories in which the new root is built. Only the spawner's own mount namespace shows it
 /// there.
 const PLACES: [&str; 4] = ["/mnt", "/srv", "/media", "/opt"];
 /// Size of the tmpfs that holds the private part; it is read-only afterwards.
 const ROOT_OPTIONS: &std::ffi::CStr = c"size=32m,nr_inodes=16384,mode=755";
-/// Directories that a mount or a command needs to exist.
+/// Directories that a mount or a command requires.
 const DIRECTORIES: [&str; 13] = [
     "usr",
     "etc",
@@ -36,7 +36,7 @@ const DIRECTORIES: [&str; 13] = [
     "run",
     "var",
 ];
-/// Parts of the host's `/etc` that programs in `/usr` cannot do without. World-readable files only.
+/// Parts of the host's `/etc` that programs in `/usr` require. World-readable files only.
 const ETC_COPIES: [&str; 7] = [
     "alternatives",
     "ld.so.cache",
@@ -46,8 +46,8 @@ const ETC_COPIES: [&str; 7] = [
     "mime.types",
     "matplotlibrc",
 ];
-/// Bundles of the public certificate authorities that the host trusts, as distributions name them;
-/// the last one is that of Java.
+/// Bundles of the public certificate authorities that the host trusts, under the names of
+/// distributions; the last one is Java's.
 const TRUST_BUNDLES: [&str; 6] = [
     "ssl/certs/ca-certificates.crt",
     "ssl/cert.pem",
@@ -59,14 +59,14 @@ const TRUST_BUNDLES: [&str; 6] = [
 /// Directories in which OpenSSL finds an authority by the hash of its name: links, which lead into
 /// `/usr`.
 const TRUST_DIRECTORIES: [&str; 2] = ["ssl/certs", "pki/tls/certs"];
-/// Most links of such a directory; distributions have some 300.
+/// Maximum number of links of such a directory; distributions have some 300.
 const TRUST_LINKS_MAX: usize = 4096;
 /// Debian's JDKs keep their configuration at `/etc/java-N-openjdk`, with links to it from `/usr`.
 const ETC_JAVA_PREFIX: &str = "java-";
-/// Directory of [`COMMAND_ALIASES`], which a search path may end with.
+/// Directory of [`COMMAND_ALIASES`], for the end of a search path.
 const ALIAS_DIRECTORY: &str = "opt/cove/bin";
-/// Command that programs expect, and the one of the host that stands in for it where the host has
-/// none of that name: Debian has `python3` alone.
+/// Command that programs expect, and the host's command that replaces it if the host lacks the
+/// first: Debian has `python3` only.
 const COMMAND_ALIASES: [(&str, &str); 1] = [("python", "python3")];
 /// Depth to which directories of `/etc` are copied.
 const COPY_DEPTH_MAX: u32 = 8;
@@ -77,7 +77,7 @@ const NODEV: u64 = libc::MOUNT_ATTR_NODEV;
 
 /// Name, major and minor number of each device.
 ///
-/// `tty` is whatever terminal its opener has; without one it cannot be opened.
+/// `tty` is the terminal of the process that opens it; without one, opening fails.
 const DEVICES: [(&str, u32, u32); 6] = [
     ("null", 1, 3),
     ("zero", 1, 5),
@@ -87,10 +87,11 @@ const DEVICES: [(&str, u32, u32); 6] = [
     ("tty", 5, 0),
 ];
 
-/// Builds the root and makes it this process's root. The process is in a fresh mount namespace.
+/// Builds the root and makes it this process's root. The process must be in a fresh mount
+/// namespace.
 ///
 /// `users` are the user ids that get a name in the private `/etc/passwd`; `hooks` are the start
-/// hooks of warm runtimes, by their path inside.
+/// hooks of warm runtimes, by their path in the root.
 pub(crate) fn enter(
     toolchains: &[Toolchain],
     users: &[u32],
@@ -113,14 +114,14 @@ pub(crate) fn enter(
         link_or_bind(name, &root)?;
     }
     symlink("/tmp", root.join("var/tmp")).step("link /var/tmp")?;
-    // Where programs of go-judge's callers expect to work.
+    // Working directory that programs of go-judge's callers expect.
     symlink("/workspace", root.join("w")).step("link /w")?;
     symlink("/run", root.join("var/run")).step("link /var/run")?;
     fill_etc(&root.join("etc"), users)?;
     fill_dev(&root.join("dev"), may_mknod)?;
     if !may_mknod {
-        // Without root the kernel mounts a new /proc only where a whole one is visible already.
-        // Each sandbox covers this one with its own before anything runs in it.
+        // Without root, the kernel mounts a new /proc only where a complete one is visible already.
+        // Each sandbox covers this one with its own before a program runs in it.
         sys::mount(
             Some(c"/proc"),
             &c_path(&root.join("proc"))?,
@@ -149,7 +150,7 @@ pub(crate) fn enter(
     std::env::set_current_dir("/").step("enter the root")
 }
 
-/// A directory to build in that hides nothing that is to be bound.
+/// Returns a directory to build in that hides no toolchain.
 fn place(toolchains: &[Toolchain]) -> Result<PathBuf, StepFailure> {
     PLACES
         .iter()
@@ -166,7 +167,7 @@ fn c_path(path: &Path) -> Result<CString, StepFailure> {
         .map_err(|_| StepFailure { step: "name a path".to_owned(), errno: libc::EINVAL })
 }
 
-/// Shows a directory of the host with everything mounted below it, read-only.
+/// Binds a directory of the host with all mounts below it, read-only.
 fn bind_read_only(source: &Path, target: &Path) -> Result<(), StepFailure> {
     let (from, to) = (c_path(source)?, c_path(target)?);
     let step = format!("show {} in sandboxes", source.display());
@@ -174,8 +175,8 @@ fn bind_read_only(source: &Path, target: &Path) -> Result<(), StepFailure> {
     sys::mount_setattr_recursive(&to, RDONLY | NOSUID | NODEV).step(&step)
 }
 
-/// Shows a directory without its place on the host, which the mount table inside would tell of a
-/// bind mount: an overlay of that directory over an empty one names it by `.`, the current
+/// Shows a directory without revealing its path on the host, which the mount table would contain
+/// for a bind mount: an overlay of that directory over an empty one names it `.`, the current
 /// directory.
 fn show_toolchain(source: &Path, target: &Path, empty: &Path) -> Result<(), StepFailure> {
     std::env::set_current_dir(source).step(&format!("enter {}", source.display()))?;
@@ -185,13 +186,14 @@ fn show_toolchain(source: &Path, target: &Path, empty: &Path) -> Result<(), Step
     match sys::mount(Some(c"toolchain"), &c_path(target)?, Some(c"overlay"), flags, Some(&options))
     {
         Ok(()) => Ok(()),
-        // A kernel without overlays, or a file system that they do not take: shown all the same,
-        // and what is lost is that the name of its place on the host can be read inside.
+        // The kernel has no overlays, or they do not support this file system: a bind mount works
+        // as well, but reveals the directory's path on the host.
         Err(_) => bind_read_only(source, target),
     }
 }
 
-/// `/bin` and its like: a link into `/usr` where the host has merged them, else the directory.
+/// Creates `/bin` or a similar directory: a link into `/usr` if the host has merged them, otherwise
+/// a bind mount.
 fn link_or_bind(name: &str, root: &Path) -> Result<(), StepFailure> {
     let host = Path::new("/").join(name);
     match fs::read_link(&host) {
@@ -205,7 +207,7 @@ fn link_or_bind(name: &str, root: &Path) -> Result<(), StepFailure> {
     }
 }
 
-/// Makes [`COMMAND_ALIASES`] for a host with this `/usr`.
+/// Creates [`COMMAND_ALIASES`] for a host with this `/usr`.
 fn link_aliases(usr: &Path, directory: &Path) -> Result<(), StepFailure> {
     fs::create_dir_all(directory).step("make a directory for commands")?;
     for (alias, command) in COMMAND_ALIASES {
@@ -257,11 +259,11 @@ fn fill_etc(etc: &Path, users: &[u32]) -> Result<(), StepFailure> {
     Ok(())
 }
 
-/// Copies the certificates that programs verify servers by, and nothing else that may lie beside
-/// them: a certificate of the host itself names it.
+/// Copies the certificates for verifying servers, and no other files beside them: a certificate of
+/// the host itself would identify it.
 ///
-/// All directories that are made here are directories also where the host has links to them, so
-/// that nothing is written through a link.
+/// Every directory made here is a real directory even if the host has a link there, so that nothing
+/// is written through a link.
 fn copy_trust(host: &Path, etc: &Path) -> io::Result<()> {
     for name in TRUST_BUNDLES {
         copy_file_behind(&host.join(name), &etc.join(name))?;
@@ -281,7 +283,7 @@ fn copy_trust(host: &Path, etc: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies the file that a path leads to, if there is one that everybody may read.
+/// Copies the file that a path resolves to, if it is world-readable.
 fn copy_file_behind(from: &Path, to: &Path) -> io::Result<()> {
     match fs::metadata(from) {
         Ok(it) if it.is_file() && it.permissions().mode() & 0o004 != 0 => {}
@@ -293,8 +295,8 @@ fn copy_file_behind(from: &Path, to: &Path) -> io::Result<()> {
     fs::write(to, fs::read(from)?)
 }
 
-/// Copies links, directories and regular files that everybody may read. What is not there, and what
-/// only some may read, is left out: the sandbox must not learn it.
+/// Copies links, directories and world-readable regular files. Omits missing files and files with
+/// restricted access, which the sandbox must not see.
 fn copy(from: &Path, to: &Path, depth: u32) -> io::Result<()> {
     let Ok(metadata) = fs::symlink_metadata(from) else { return Ok(()) };
     let everybody_reads = metadata.permissions().mode() & 0o004 != 0;
@@ -319,7 +321,7 @@ fn fill_dev(dev: &Path, may_mknod: bool) -> Result<(), StepFailure> {
         let path = dev.join(name);
         if may_mknod {
             sys::mknod_char(&c_path(&path)?, 0o666, major, minor).step("make a device node")?;
-            // The umask took the right to write away.
+            // The umask has removed the write permissions.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o666))
                 .step("open a device to all")?;
         } else {
@@ -332,7 +334,7 @@ fn fill_dev(dev: &Path, may_mknod: bool) -> Result<(), StepFailure> {
     for (name, target) in
         [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")]
             .into_iter()
-            // Leads somewhere once a command has a terminal.
+            // Resolves once a command has a terminal.
             .chain([("ptmx", "pts/ptmx")])
     {
         symlink(target, dev.join(name)).step("link a standard stream")?;
@@ -342,7 +344,7 @@ fn fill_dev(dev: &Path, may_mknod: bool) -> Result<(), StepFailure> {
 
 #[cfg(test)]
 mod tests {
-    //! Made-up hosts, each a directory that is gone after the test.
+    //! Made-up hosts, each a directory that the test removes.
 
     use super::*;
 

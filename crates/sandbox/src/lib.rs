@@ -1,9 +1,9 @@
 //! Fresh Linux sandboxes with exact limits.
 //!
 //! A sandbox is a set of fresh namespaces around one pid 1 of ours, the *guest init*, which runs
-//! programs one after the other, supervises them and reports what they did. Nobody used it before
-//! and nobody uses it after: there is no reset step to get wrong. Sandboxes are prepared ahead of
-//! demand, so that what a caller waits for is little more than the start of a process.
+//! programs one after the other, supervises them and reports their results. Each sandbox has one
+//! user and is then discarded: there is no reset step to get wrong. Sandboxes are prepared ahead of
+//! demand, so that a caller waits for little more than the start of a process.
 //!
 //! ```text
 //!  server (many threads)          spawner (one thread, one per core)      guest init (pid 1)
@@ -14,14 +14,14 @@
 //!                   ◄─ report ───────────────────────────────────── supervises the program
 //! ```
 //!
-//! A *session* is a sandbox that lives: its guest init starts many programs, at any time and at
-//! once, with a disk and a loopback of its own, until its last handle is dropped
+//! A *session* is a sandbox that lives longer: its guest init starts many programs, at any time and
+//! concurrently, with a disk and a loopback of its own, until its last handle is dropped
 //! ([`SandboxedSession`]).
 //!
 //! What this crate never does: know of HTTP, SQL, tenants or languages; open a path in storage that
 //! sandboxed code controls by name (only beneath a descriptor, following no link); fork the server.
 //!
-//! Terms. A *slot* is a place for one sandbox: two user ids and network namespaces, used again. A
+//! Terms. A *slot* is a reusable place for one sandbox: two user ids and network namespaces. A
 //! *spawner* is this binary, executed again with a hidden argument before the runtime starts
 //! ([`spawner_main_if_asked`]). *Groups* are control groups; version 1, 2 and hybrid layouts work.
 //!
@@ -44,16 +44,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Files, in the order of a request: `spec` (what is asked and answered), `engine` (the pool of
-//! prepared sandboxes, the spawners), `run` (one program seen from the server), `spawner`, `image`
-//! (the root file system), `guest` (pid 1), `workspace` (what it may write), `payload` (the last
-//! steps before a program), `cgroup`, `seccomp` (the policy as data), `landlock`, `tied` (tools of
-//! the host), `codec`, `failure`, `layers` (what is active here), and `sys`, which holds all
-//! `unsafe` of Cove. Shared content is in `shared`, the format of archives in `tar`, terminals in
-//! `terminal`, interpreters started ahead in `warm`.
+//! Files, in the order of a request: `spec` (commands and results), `engine` (the pool of prepared
+//! sandboxes, the spawners), `run` (one program on the server's side), `spawner`, `image` (the root
+//! file system), `guest` (pid 1), `workspace` (its writable directories), `payload` (the last steps
+//! before a program), `cgroup`, `seccomp` (the policy as data), `landlock`, `tied` (tools of the
+//! host), `codec`, `failure`, `layers` (active isolation), and `sys`, which holds all `unsafe` of
+//! Cove. Shared content is in `shared`, the format of archives in `tar`, terminals in `terminal`,
+//! interpreters started ahead in `warm`.
 //!
-//! Of sessions: `session` in the server, `guest/session` as pid 1, whose child `fork_server` starts
-//! the programs, and `codec/session` between them. Their files are in `disk`: [`Disks`] →
+//! For sessions: `session` in the server, `guest/session` as pid 1, whose child `fork_server`
+//! starts the programs, and `codec/session` between them. Their files are in `disk`: [`Disks`] →
 //! [`AttachedDiskImage`] and [`AttachedLayer`].
 
 mod cgroup;

@@ -1,14 +1,14 @@
-//! System calls that sandboxed code may not make, as data, and the compiler from that to BPF.
+//! System calls that sandboxed code may not make, as data, and a compiler from that data to BPF.
 //!
-//! Allow by default, deny by list: programs must run unchanged, and what a list of allowed calls
-//! would add is mostly calls that are harmless in fresh namespaces without privileges. What is
-//! denied is what those do not stop: ways to new privileges (user namespaces), kernel surface with
-//! a history (io_uring, bpf, userfaultfd), and channels between sandboxes through what they share
-//! (the page cache and inodes of `/usr`, keyrings).
+//! Allow by default, deny by list: programs must run unchanged, and an allow list would
+//! additionally deny mostly calls that are harmless in fresh namespaces without privileges. The
+//! policy denies calls that namespaces do not make harmless: ways to new privileges (user
+//! namespaces), kernel surface with a history (io_uring, bpf, userfaultfd), and channels between
+//! sandboxes through shared objects (the page cache and inodes of `/usr`, keyrings).
 //!
 //! The filter is a binary search by call number. The kernel evaluates a new filter for every call
-//! number to learn which are always allowed (`seccomp_cache_prepare`), so a linear one would cost
-//! about ten times as much at each start of a program.
+//! number to learn which are always allowed (`seccomp_cache_prepare`), so a linear filter would
+//! make each start of a program about ten times as expensive in that step.
 //!
 //! # References
 //! - <https://docs.kernel.org/userspace-api/seccomp_filter.html>
@@ -24,8 +24,8 @@ pub(crate) enum DenyAction {
     Errno(i32),
 }
 
-/// When a rule applies. Arguments are compared in their low 32 bits, which is all the kernel looks
-/// at for the calls in question.
+/// Condition of a rule. Compares the low 32 bits of arguments: the kernel uses no others for these
+/// calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RuleCondition {
     /// For all arguments.
@@ -38,12 +38,12 @@ pub(crate) enum RuleCondition {
     NoneOf { arg: u8, mask: u32, values: &'static [u32] },
 }
 
-/// Whom a filter is for.
+/// Processes that a filter is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilterSubject {
     /// A program of an execution.
     Run,
-    /// A compiler of one.
+    /// A compiler of an execution.
     Compile,
     /// The programs of a session, and its init.
     Session,
@@ -52,7 +52,7 @@ pub(crate) enum FilterSubject {
 }
 
 impl FilterSubject {
-    /// All there are, by their number.
+    /// All subjects, in the order of their numbers.
     pub(crate) const ALL: [FilterSubject; 4] = [
         FilterSubject::Run,
         FilterSubject::Compile,
@@ -61,7 +61,7 @@ impl FilterSubject {
     ];
 }
 
-/// Ready-made filters: what each holder gets, by its number.
+/// Compiled filters, by the number of the subject.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilterSet<'a>(pub(crate) [&'a [BpfInstruction]; FilterSubject::ALL.len()]);
 
@@ -86,19 +86,19 @@ impl From<SeccompProfile> for FilterSubject {
     }
 }
 
-/// For whom a rule holds.
+/// Subjects that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RuleSubjects {
     Always,
-    /// For programs only, not for compilers and sessions.
+    /// Programs only, not compilers and sessions.
     Run,
-    /// For compilers only.
+    /// Compilers only.
     Compile,
-    /// Not for sessions.
+    /// Programs and compilers, not sessions.
     Commands,
-    /// For those without a loopback.
+    /// Subjects without a loopback.
     Alone,
-    /// For those with one.
+    /// Subjects with a loopback.
     Connected,
 }
 
@@ -120,18 +120,18 @@ impl RuleSubjects {
 /// A line of the policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SyscallRule {
-    /// The call's name, for tests and people.
+    /// Name of the call, for tests and for reports.
     name: &'static str,
     number: i64,
     when: RuleCondition,
     answer: DenyAction,
     holds: RuleSubjects,
-    /// Why it is here.
+    /// Reason for the rule.
     why: &'static str,
 }
 
 const EPERM: DenyAction = DenyAction::Errno(libc::EPERM);
-/// For calls whose callers try something older when the kernel does not have them.
+/// For calls whose callers fall back to an older call if the kernel lacks them.
 const ENOSYS: DenyAction = DenyAction::Errno(libc::ENOSYS);
 
 const fn deny(name: &'static str, number: i64, why: &'static str) -> SyscallRule {
@@ -173,7 +173,7 @@ const fn connected(rule: SyscallRule) -> SyscallRule {
     SyscallRule { holds: RuleSubjects::Connected, ..rule }
 }
 
-/// Every `CLONE_NEW*` that clone(2) takes.
+/// Every `CLONE_NEW*` flag of clone(2).
 const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -191,15 +191,15 @@ const DEVICES: &[u32] = &[libc::S_IFCHR, libc::S_IFBLK];
 const LOCAL: &[u32] = &[libc::AF_UNIX.cast_unsigned()];
 const LOOPBACK: &[u32] =
     &[libc::AF_UNIX.cast_unsigned(), libc::AF_INET.cast_unsigned(), libc::AF_INET6.cast_unsigned()];
-/// `SOCK_TYPE_MASK` of linux/net.h: the flags are above it.
+/// `SOCK_TYPE_MASK` of linux/net.h: flags are in the bits above it.
 const SOCKET_KIND: u32 = 0xf;
 const KINDS: &[u32] = &[
     libc::SOCK_STREAM.cast_unsigned(),
     libc::SOCK_DGRAM.cast_unsigned(),
     libc::SOCK_SEQPACKET.cast_unsigned(),
 ];
-/// Also 1 for `AF_UNIX`, whose only protocol may be named so; as ICMP it asks for a group that
-/// nobody has.
+/// Includes 1 for `AF_UNIX`, which accepts it as the number of its only protocol; for the internet
+/// families it is ICMP, which requires a group that no sandboxed process has.
 const PROTOCOLS: &[u32] =
     &[0, 1, libc::IPPROTO_TCP.cast_unsigned(), libc::IPPROTO_UDP.cast_unsigned()];
 
@@ -212,7 +212,7 @@ const CACHESTAT: i64 = 451;
 /// The policy.
 #[rustfmt::skip] // one rule, one line
 pub(crate) const POLICY: &[SyscallRule] = &[
-    // New namespaces: a user namespace gives every capability over what is made in it.
+    // New namespaces: a user namespace gives every capability over objects created in it.
     when(deny("clone", libc::SYS_clone, "new namespaces"), RuleCondition::AnyBit { arg: 0, mask: NEW_NAMESPACES }),
     answer(deny("clone3", libc::SYS_clone3, "its flags are behind a pointer; libc falls back to clone"), ENOSYS),
     deny("unshare", libc::SYS_unshare, "new namespaces"),
@@ -234,7 +234,7 @@ pub(crate) const POLICY: &[SyscallRule] = &[
     deny("lookup_dcookie", libc::SYS_lookup_dcookie, "tells paths of the host"),
     deny("syslog", libc::SYS_syslog, "the host's kernel log"),
 
-    // Looking into or steering other processes: the guest init above all.
+    // Inspection or control of other processes: the guest init above all.
     deny("ptrace", libc::SYS_ptrace, "the guest init must not be stopped or read"),
     deny("process_vm_readv", libc::SYS_process_vm_readv, "memory of other processes"),
     deny("process_vm_writev", libc::SYS_process_vm_writev, "memory of other processes"),
@@ -250,7 +250,7 @@ pub(crate) const POLICY: &[SyscallRule] = &[
     deny("request_key", libc::SYS_request_key, "keyrings outlive the sandbox"),
     deny("keyctl", libc::SYS_keyctl, "keyrings outlive the sandbox"),
 
-    // Mounts and roots: denied by missing privilege already; this is the second wall.
+    // Mounts and roots: missing privileges deny these already; this is a second barrier.
     deny("mount", libc::SYS_mount, "the file system's shape"),
     deny("umount2", libc::SYS_umount2, "the file system's shape"),
     deny("pivot_root", libc::SYS_pivot_root, "the file system's shape"),
@@ -294,14 +294,14 @@ pub(crate) const POLICY: &[SyscallRule] = &[
     deny("modify_ldt", libc::SYS_modify_ldt, "old surface with a history"),
     when(deny("ioctl", libc::SYS_ioctl, "typing into a terminal, and line disciplines, which are modules with a history"), RuleCondition::OneOf { arg: 1, mask: u32::MAX, values: &[0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */, 0x5423 /* TIOCSETD */] }),
 
-    // Memory that the limits do not see.
+    // Memory that the limits do not count.
     deny("memfd_secret", libc::SYS_memfd_secret, "memory locked beyond RLIMIT_MEMLOCK"),
 
     // Channels between sandboxes through the inodes and the page cache of the shared, read-only
     // /usr.
     answer(run_only(deny("flock", libc::SYS_flock, "an exclusive lock on a shared file is seen by all")), DenyAction::Errno(libc::ENOLCK)),
-    // An errno of 0 is success (seccomp(2)). Tools such as `go build` give up where there are no
-    // locks; one compiler is alone in its sandbox and needs none.
+    // An errno of 0 is success (seccomp(2)). Tools such as `go build` fail without locks; a
+    // compiler is alone in its sandbox and needs none.
     answer(compile_only(deny("flock", libc::SYS_flock, "as for programs; a compiler is told that it has the lock")), DenyAction::Errno(0)),
     commands(when(deny("fcntl", libc::SYS_fcntl, "asking for locks of others; taking one's own stays allowed"), RuleCondition::OneOf { arg: 1, mask: u32::MAX, values: &[5 /* F_GETLK */, 36 /* F_OFD_GETLK */] })),
     when(deny("fcntl", libc::SYS_fcntl, "leases and notification on shared files"), RuleCondition::OneOf { arg: 1, mask: u32::MAX, values: &[1024 /* F_SETLEASE */, 1026 /* F_NOTIFY */] }),
@@ -324,12 +324,13 @@ pub(crate) const POLICY: &[SyscallRule] = &[
     answer(connected(when(deny("setsockopt", libc::SYS_setsockopt, "TCP_ULP: TLS and others in the kernel, with a history"), RuleCondition::OneOf { arg: 2, mask: u32::MAX, values: &[31 /* TCP_ULP */] })), DenyAction::Errno(libc::ENOPROTOOPT)),
 ];
 
-/// The policy for people: each call that is denied, wholly or for some arguments, and why.
+/// Returns the policy for reports: each call that is denied, always or for some arguments, and the
+/// reason.
 pub fn denied_calls() -> impl Iterator<Item = (&'static str, &'static str)> {
     POLICY.iter().map(|rule| (rule.name, rule.why))
 }
 
-/// `AUDIT_ARCH_*` of linux/audit.h: a call through another entry (32-bit `int 0x80`) has another
+/// `AUDIT_ARCH_*` of linux/audit.h: calls through another entry (32-bit `int 0x80`) have another
 /// value.
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
@@ -375,7 +376,7 @@ fn verdict(answer: DenyAction) -> BpfInstruction {
     op(RETURN, ERRNO | (errno.unsigned_abs() & 0xffff))
 }
 
-/// Compiles the policy that holds for `holder`.
+/// Compiles the rules that apply to `holder`.
 pub(crate) fn compile(holder: impl Into<FilterSubject>) -> Vec<BpfInstruction> {
     let holder = holder.into();
     let mut rules: Vec<&SyscallRule> =
@@ -398,8 +399,8 @@ pub(crate) fn compile(holder: impl Into<FilterSubject>) -> Vec<BpfInstruction> {
     program
 }
 
-/// Call numbers that a leaf of the search compares one by one: fewer make the program longer, which
-/// costs translation to machine code, more make the search slower.
+/// Call numbers that a leaf of the search compares linearly: smaller leaves make the program
+/// longer, which costs translation to machine code; larger leaves make the search slower.
 const LEAF: usize = 8;
 
 /// Binary search for the call number, which is in the accumulator.
@@ -418,7 +419,7 @@ fn search(groups: &[(u32, Vec<BpfInstruction>)]) -> Vec<BpfInstruction> {
     code
 }
 
-/// Compares with each number, and jumps to what is to be done; equal bodies stand there once.
+/// Compares with each number, and jumps to its actions; equal bodies are stored once.
 fn leaf(groups: &[(u32, Vec<BpfInstruction>)]) -> Vec<BpfInstruction> {
     let mut bodies: Vec<(&[BpfInstruction], usize)> = Vec::new();
     let mut end = 0;
@@ -431,7 +432,7 @@ fn leaf(groups: &[(u32, Vec<BpfInstruction>)]) -> Vec<BpfInstruction> {
     let mut code = Vec::new();
     for (index, (number, body)) in groups.iter().enumerate() {
         let at = bodies.iter().find(|(known, _)| known == body).map_or(0, |(_, at)| *at);
-        // Over the comparisons that follow and the return behind them.
+        // Skips the remaining comparisons and the return after them.
         let over = groups.len() - index - 1 + 1 + at;
         let over = u8::try_from(over).expect("a leaf is shorter than a jump reaches");
         code.push(branch(JUMP_EQUAL, *number, over, 0));
@@ -447,8 +448,8 @@ fn length(code: &[BpfInstruction]) -> u32 {
     u32::try_from(code.len()).unwrap_or(u32::MAX)
 }
 
-/// Returns what happens to a call that has rules: the first that applies answers, else it is
-/// allowed.
+/// Returns the code for a call that has rules: the first applicable rule answers; otherwise the
+/// call is allowed.
 fn decide(rules: &[&SyscallRule]) -> Vec<BpfInstruction> {
     let mut code = Vec::new();
     for rule in rules {
@@ -471,7 +472,7 @@ fn decide(rules: &[&SyscallRule]) -> Vec<BpfInstruction> {
             RuleCondition::NoneOf { arg, mask, values } => {
                 code.extend([op(LOAD, offset_low(arg)), op(AND, mask)]);
                 for (left, value) in (1..=values.len()).rev().zip(values) {
-                    // Over the comparisons that follow and the verdict behind them.
+                    // Skips the remaining comparisons and the verdict after them.
                     let over = u8::try_from(left).expect("a list is shorter than a jump reaches");
                     code.push(branch(JUMP_EQUAL, *value, over, 0));
                 }
@@ -487,7 +488,7 @@ fn decide(rules: &[&SyscallRule]) -> Vec<BpfInstruction> {
 mod tests {
     use super::*;
 
-    /// Runs a filter as the kernel would and returns its answer and the number of steps.
+    /// Runs a filter as the kernel would; returns its answer and the number of steps.
     fn run(program: &[BpfInstruction], number: u32, arch: u32, args: [u64; 6]) -> (u32, usize) {
         let (mut a, mut pc, mut steps) = (0u32, 0usize, 0usize);
         loop {
@@ -513,7 +514,7 @@ mod tests {
         }
     }
 
-    /// Returns what the policy says, read the slow and obvious way.
+    /// Evaluates the policy directly, rule by rule.
     fn oracle(holder: FilterSubject, number: u32, args: [u64; 6]) -> u32 {
         for rule in POLICY {
             if rule.number != i64::from(number) || !rule.holds.holds(holder) {

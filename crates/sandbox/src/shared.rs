@@ -1,4 +1,4 @@
-//! File content that several sandboxes share: one descriptor, read by all, written by none.
+//! File content that several sandboxes share: one descriptor, which all read and none writes.
 
 use std::any::Any;
 use std::fs::OpenOptions;
@@ -9,11 +9,11 @@ use std::path::Path;
 
 use crate::sys;
 
-/// Content that is there once, however many sandboxes get a copy of it.
+/// Content that exists once, for any number of sandboxes that get a copy of it.
 ///
-/// Either an anonymous file that is sealed, or a file of ours that is open for reading only. As
-/// content to place, only a guest init gets the descriptor. A program may be given one as a stream
-/// by whoever starts it; of files of the host it must not be: see [`SharedFile::is_sealed`].
+/// Either a sealed anonymous file, or a file of ours that is open for reading only. As content to
+/// place, only a guest init gets the descriptor. The caller of a program may pass one as a stream,
+/// but not one of a file of the host: see [`SharedFile::is_sealed`].
 #[derive(Debug)]
 pub struct SharedFile {
     fd: OwnedFd,
@@ -24,18 +24,18 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
-    /// Puts these bytes into a sealed anonymous file; fails where memory or descriptors run out.
+    /// Copies these bytes into a sealed anonymous file; fails if memory or descriptors run out.
     pub fn from_bytes(bytes: &[u8]) -> io::Result<SharedFile> {
         let fd = sys::memfd(c"cove-shared", bytes)?;
         Ok(SharedFile { fd, len: bytes.len() as u64, is_sealed: true, guard: None })
     }
 
-    /// Opens a regular file of the host. Following no link at its end, and never waiting, so that a
-    /// pipe in its place is an error (`InvalidInput`) and not a thread that hangs.
+    /// Opens a regular file of the host. Follows no link at the end of the path and never blocks,
+    /// so that a pipe in its place is an error (`InvalidInput`) and does not hang the thread.
     ///
-    /// Whoever may write to the file changes what later sandboxes get; so it should be replaced and
-    /// never rewritten. What is longer than at this moment is cut, what is shorter is an error of
-    /// the command that places it.
+    /// A writer of the file changes the content for later sandboxes; so the file should be replaced
+    /// and never rewritten. If the file has grown since this call, the excess is cut; if it has
+    /// shrunk, the command that places it fails.
     pub fn open(path: &Path) -> io::Result<SharedFile> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -44,29 +44,29 @@ impl SharedFile {
         Ok(SharedFile { fd, len, is_sealed: false, guard: None })
     }
 
-    /// Keeps a value for as long as the content is there: for who counts what is in memory.
+    /// Keeps a value as long as the content exists: for accounting of memory.
     pub fn with_guard(mut self, guard: impl Send + Sync + 'static) -> SharedFile {
         self.guard = Some(Box::new(guard));
         self
     }
 
-    /// Returns whether it is an anonymous file that nobody can change or resize. Only then may a
+    /// Returns whether it is an anonymous file that cannot be changed or resized. Only then may a
     /// program have a descriptor of it.
     pub fn is_sealed(&self) -> bool {
         self.is_sealed
     }
 
-    /// Bytes in it.
+    /// Returns its size in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Returns whether there is nothing in it.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All of it, for what does not take descriptors.
+    /// Reads the whole content, for callers that cannot use descriptors.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let mut content = sys::read_file(self.fd.as_fd())?;
         let len = usize::try_from(self.len).unwrap_or(usize::MAX);

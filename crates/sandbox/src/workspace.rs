@@ -1,7 +1,7 @@
 //! The writable part of a sandbox: its directories, their limits, and the files placed in them.
 //!
-//! One tmpfs holds everything that a sandbox writes, so that one limit holds for all of it. Its
-//! root is hidden: the directories in it are bound to their places, the last of them over the root
+//! One tmpfs holds all files that a sandbox writes, so that one limit applies to all of them. Its
+//! root is hidden: its directories are bound to their places, the last of them over the root
 //! itself.
 
 use std::ffi::{CStr, CString};
@@ -14,14 +14,14 @@ use crate::failure::{FailureContext, StepFailure};
 use crate::spec::ProgramLimits;
 use crate::sys;
 
-/// Mode of a directory that a file's path needs.
+/// Mode of directories made for the path of a file.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// Mount flags of everything writable.
+/// Mount flags of all writable file systems.
 const LOCKED_DOWN: std::ffi::c_ulong = libc::MS_NOSUID | libc::MS_NODEV;
 
-/// Mounts what is fresh in every sandbox: `/proc` and everything writable. Returns the scratch
-/// root.
+/// Mounts the fresh file systems of a sandbox: `/proc` and the writable directories. Returns the
+/// scratch root.
 pub(crate) fn mount_all(user: Option<u32>) -> Result<OwnedFd, StepFailure> {
     mount_proc()?;
     let options = disk_options(ProgramLimits::default().disk_bytes, prepared_inodes());
@@ -34,7 +34,7 @@ pub(crate) fn mount_all(user: Option<u32>) -> Result<OwnedFd, StepFailure> {
     Ok(scratch)
 }
 
-/// Mounts what is fresh in every session: `/proc`, and a file system for `/tmp` and `/dev/shm`.
+/// Mounts the fresh file systems of a session: `/proc`, and one for `/tmp` and `/dev/shm`.
 pub(crate) fn mount_session_scratch(user: Option<u32>) -> Result<(), StepFailure> {
     mount_proc()?;
     let options = disk_options(ProgramLimits::default().disk_bytes, prepared_inodes());
@@ -46,14 +46,14 @@ pub(crate) fn mount_session_scratch(user: Option<u32>) -> Result<(), StepFailure
     make_and_bind(scratch.as_fd(), c"tmp", c"/tmp", 0o1777, user)
 }
 
-/// Sets how much the programs of a session may store in `/tmp` and `/dev/shm` together.
+/// Sets the limits of `/tmp` and `/dev/shm` of a session together.
 pub(crate) fn set_session_scratch(bytes: u64, inodes: u64) -> Result<(), StepFailure> {
     let options = disk_options(bytes, inodes.saturating_add(SESSION_INODES));
     let flags = libc::MS_REMOUNT | LOCKED_DOWN;
     sys::mount(None, c"/tmp", None, flags, Some(&options)).step("set the limits of /tmp")
 }
 
-/// Only the processes of this pid namespace, nothing about the kernel, and nobody else's.
+/// Mounts `/proc` with the processes of this pid namespace only, and nothing about the kernel.
 fn mount_proc() -> Result<(), StepFailure> {
     sys::mount(
         Some(c"proc"),
@@ -66,7 +66,7 @@ fn mount_proc() -> Result<(), StepFailure> {
 }
 
 /// Puts fresh directories of the scratch file system at `/tmp` and `/dev/shm`, and at `/home/user`
-/// unless that has what a layer and earlier commands have put there.
+/// unless its content comes from a layer and earlier commands.
 pub(crate) fn bind_writable(
     scratch: BorrowedFd<'_>,
     command: u32,
@@ -87,11 +87,11 @@ pub(crate) fn bind_writable(
 pub(crate) enum HomeContent {
     /// An empty directory.
     Fresh,
-    /// The directory as it is.
+    /// The directory unchanged.
     Kept,
 }
 
-/// Makes the directories that an overlay over layers writes to, as every disk has them.
+/// Creates the directories that an overlay over layers writes to, as on every disk.
 pub(crate) fn make_upper(
     scratch: BorrowedFd<'_>,
     users: Option<(u32, u32)>,
@@ -115,8 +115,8 @@ pub(crate) fn make_upper(
     Ok(())
 }
 
-/// Opens the directory that commands work in, `/workspace`, `/home/user` or below one of them, and
-/// makes it when it is missing. To be called with the rights of the program's user for files.
+/// Opens the working directory of commands, `/workspace`, `/home/user` or below one of them, and
+/// creates it if it is missing. Must be called with the file access rights of the program's user.
 pub(crate) fn open_workdir(path: &[u8]) -> Result<OwnedFd, StepFailure> {
     let step = || format!("open the working directory `{}`", String::from_utf8_lossy(path));
     let opened = || {
@@ -145,7 +145,8 @@ pub(crate) fn open_workdir(path: &[u8]) -> Result<OwnedFd, StepFailure> {
     opened().map_err(|error| StepFailure::new(&step(), &error))
 }
 
-/// Makes a directory on one file system for each writable place, so that one limit holds for all.
+/// Creates a directory on the common file system for a writable place, so that one limit applies to
+/// all, and binds it there.
 fn make_and_bind(
     scratch: BorrowedFd<'_>,
     name: &CStr,
@@ -169,11 +170,10 @@ fn disk_options(bytes: u64, inodes: u64) -> CString {
     CString::new(format!("size={bytes},nr_inodes={inodes},mode=700")).unwrap_or_default()
 }
 
-/// Inodes of a fresh scratch file system: its root, four directories, and one that tmpfs keeps
-/// back.
+/// Inodes of a fresh scratch file system: its root, four directories, and one that tmpfs reserves.
 const OWN_INODES: u64 = 6;
 
-/// Inodes of a session's: its root and two directories.
+/// Inodes of a session's scratch file system: its root and two directories.
 const SESSION_INODES: u64 = 3;
 
 /// Inodes of a scratch file system before its limits are known.
@@ -186,11 +186,11 @@ fn prepared_inodes() -> u64 {
 pub(crate) enum ScratchContent {
     /// The directories of every sandbox.
     New,
-    /// More: what an earlier command has left, or the directories of an overlay.
+    /// More than those: files of an earlier command, or the directories of an overlay.
     Used,
 }
 
-/// Sets how much the program may store, beyond what is there.
+/// Sets how much the program may store, in addition to existing files.
 pub(crate) fn set_disk_limits(
     scratch: BorrowedFd<'_>,
     limits: &ProgramLimits,
@@ -205,19 +205,19 @@ pub(crate) fn set_disk_limits(
     let bytes = limits.disk_bytes.saturating_add(bytes);
     let inodes = limits.disk_inodes.saturating_add(inodes);
     if !is_used && (bytes, inodes) == (ProgramLimits::default().disk_bytes, prepared_inodes()) {
-        // As it was mounted.
+        // Mounted with these limits already.
         return Ok(());
     }
     let options = disk_options(bytes, inodes);
     let flags = libc::MS_REMOUNT | libc::MS_NOSUID | libc::MS_NODEV;
-    // Any of its directories stands for the file system; at `/workspace` may be an overlay.
+    // `/tmp` is on the same file system; `/workspace` may be an overlay.
     sys::mount(None, c"/tmp", None, flags, Some(&options)).step("set the disk limits")
 }
 
-/// Places files below a directory, making the directories that their paths need. `shared` are the
-/// descriptors of content that does not come with the message.
+/// Places files below a directory, and creates the directories of their paths. `shared` are the
+/// descriptors of content that is not in the message.
 ///
-/// Where there is a file already, of a layer or of an earlier command, this one takes its place.
+/// A file replaces an existing one of a layer or of an earlier command.
 pub(crate) fn place_files(
     root: BorrowedFd<'_>,
     files: &[PlacedFile<'_>],
@@ -249,8 +249,8 @@ pub(crate) fn place_files(
     Ok(())
 }
 
-/// Places symbolic links below a directory, likewise. Nobody on this side follows one: whatever is
-/// opened here is opened beneath a descriptor and through no link.
+/// Places symbolic links below a directory in the same way. Privileged code never follows one: it
+/// opens files beneath a descriptor and through no link.
 pub(crate) fn place_symlinks(
     root: BorrowedFd<'_>,
     symlinks: &[(&[u8], &[u8])],
@@ -266,7 +266,8 @@ pub(crate) fn place_symlinks(
     Ok(())
 }
 
-/// Makes the directories of a path; returns the last, unless it is the root, and the name in it.
+/// Creates the directories of a path; returns the last one, unless it is the root, and the name in
+/// it.
 fn make_parents(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<(Option<OwnedFd>, CString)> {
     let mut dir: Option<OwnedFd> = None;
     let (parents, name) = match path.iter().rposition(|b| *b == b'/') {

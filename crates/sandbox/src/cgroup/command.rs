@@ -9,19 +9,19 @@ use super::group::OpenGroup;
 use super::{HierarchyRole, UnlimitedResources};
 use crate::sys;
 
-/// Share of a command that begins (version 1).
+/// Share of a new command (version 1).
 const SHARES_WHOLE: u32 = 1024;
-/// Whole weight of version 2.
+/// Weight of a new command (version 2).
 const WEIGHT_WHOLE: u32 = 100;
 /// Least share that both versions accept: 2 in version 1, 1 in version 2.
 const SHARE_MIN: u32 = 2;
-/// Share of a command that has had its turn, an eighth of a new one's (version 1, where 1024 is
+/// Share of a command that has backed off, an eighth of a new one's (version 1, where 1024 is
 /// whole).
 const SHARES_BACKED_OFF: &[u8] = b"128";
-/// Reduced weight of version 2, where 100 is whole.
+/// Weight of a command that has backed off (version 2, where 100 is whole).
 const WEIGHT_BACKED_OFF: &[u8] = b"12";
 
-/// Part of the processor that a group gets beside others (`cpu.shares` in
+/// Processor share of a group relative to others (`cpu.shares` in
 /// <https://docs.kernel.org/scheduler/sched-design-CFS.html>, `cpu.weight` in
 /// <https://docs.kernel.org/admin-guide/cgroup-v2.html>).
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct CpuShare {
     file: OwnedFd,
     /// Value of a whole share.
     whole: u32,
-    /// Value of one that has had its turn.
+    /// Value of the share of a command that has backed off.
     backed_off: &'static [u8],
 }
 
@@ -41,12 +41,12 @@ impl CpuShare {
     }
 }
 
-/// The groups of one command, one in each hierarchy, open.
+/// The open groups of one command, one in each hierarchy.
 #[derive(Debug)]
 pub(crate) struct CommandGroups<'a> {
-    /// Those of the slot.
+    /// Groups of the slot.
     slot: &'a [OpenGroup],
-    /// Those that were made for it.
+    /// Groups that were created for the command.
     own: Vec<OpenGroup>,
     pub(super) unified_limits: bool,
 }
@@ -54,15 +54,15 @@ pub(crate) struct CommandGroups<'a> {
 /// Result of removing the groups of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupRemoval {
-    /// There were none.
+    /// No groups existed.
     Absent,
-    /// They are gone.
+    /// The groups are removed.
     Done,
     /// A process is still dying in one of them.
     Busy,
 }
 
-/// Counters of the kernel for a command.
+/// The kernel's counters of a command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GroupCounts {
     pub(crate) memory_peak: u64,
@@ -71,7 +71,7 @@ pub(crate) struct GroupCounts {
 }
 
 impl<'a> CommandGroups<'a> {
-    /// Makes the groups named `name` below those parents of which the slot has none.
+    /// Creates the groups named `name` below those parents for which the slot has none.
     pub(crate) fn create(
         parents: &[(HierarchyRole, OwnedFd)],
         slot: &'a [OpenGroup],
@@ -87,7 +87,7 @@ impl<'a> CommandGroups<'a> {
         Ok(CommandGroups { slot, own, unified_limits })
     }
 
-    /// Removes the groups named `name` that were made for a command.
+    /// Removes the groups named `name` that were created for a command.
     pub(crate) fn remove(
         parents: &[(HierarchyRole, OwnedFd)],
         unified_limits: bool,
@@ -104,12 +104,12 @@ impl<'a> CommandGroups<'a> {
         self.all().find(|group| group.role == role)
     }
 
-    /// Returns whether there are none: no control group is usable here.
+    /// Returns whether there are no groups: no control group is usable here.
     pub(crate) fn is_empty(&self) -> bool {
         self.slot.is_empty() && self.own.is_empty()
     }
 
-    /// Returns what they do not limit.
+    /// Returns the resources that the groups do not limit.
     pub(crate) fn unlimited(&self) -> UnlimitedResources {
         UnlimitedResources {
             memory: self.group(HierarchyRole::Memory).is_none() && !self.unified_limits,
@@ -117,17 +117,17 @@ impl<'a> CommandGroups<'a> {
         }
     }
 
-    /// Their descriptors' numbers, for who closes all others.
+    /// Returns the numbers of their descriptors, for callers that close all others.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         self.all().flat_map(OpenGroup::descriptors)
     }
 
-    /// The version 2 group, to start a process in.
+    /// Returns the version 2 group, to start a process in.
     pub(crate) fn unified(&self) -> Option<BorrowedFd<'_>> {
         self.group(HierarchyRole::Unified).map(OpenGroup::dir)
     }
 
-    /// Returns whether CPU time of all processes together can be read.
+    /// Returns whether the CPU time of all processes together can be read.
     pub(crate) fn counts_cpu(&self) -> bool {
         self.group(HierarchyRole::Unified).or(self.group(HierarchyRole::CpuAccount)).is_some()
     }
@@ -146,7 +146,7 @@ impl<'a> CommandGroups<'a> {
         Ok(())
     }
 
-    /// Sets the limit of memory alone. `EBUSY` when more is in use (version 1); version 2 kills.
+    /// Sets the memory limit alone. `EBUSY` if more is in use (version 1); version 2 kills.
     pub(crate) fn set_memory_limit(&self, bytes: u64) -> io::Result<()> {
         let bytes = bytes.to_string();
         if let Some(group) = self.group(HierarchyRole::Memory) {
@@ -160,26 +160,27 @@ impl<'a> CommandGroups<'a> {
         Ok(())
     }
 
-    /// Returns where to write what, for a command to take less of the processor than younger ones;
-    /// nothing where the processor is not shared by groups.
+    /// Returns the file and the text to write to it, to lower the command's processor share; None
+    /// if groups do not share the processor.
     ///
-    /// Also gives the command its whole share to begin with, because an earlier one of the slot may
-    /// have backed off.
+    /// Also sets the whole share to begin with, because an earlier command of the slot may have
+    /// backed off.
     pub(crate) fn backing_off(&self) -> io::Result<Option<(OwnedFd, &'static [u8])>> {
         let Some(share) = self.cpu_share()? else { return Ok(None) };
         let backed_off = share.backed_off;
         Ok(Some((share.file, backed_off)))
     }
 
-    /// Opens the file that says which part of the processor the group gets beside others, and gives
-    /// it a whole one; none where the processor is not shared by groups.
+    /// Opens the file with the group's processor share, and sets a whole share; None if groups do
+    /// not share the processor.
     pub(crate) fn cpu_share(&self) -> io::Result<Option<CpuShare>> {
         let v1 = self.group(HierarchyRole::Cpu).or(self.group(HierarchyRole::CpuAccount));
         let v1 = v1.map(|dir| (dir, c"cpu.shares", SHARES_WHOLE, SHARES_BACKED_OFF));
         let v2 = self.group(HierarchyRole::Unified).filter(|_| self.unified_limits);
         let v2 = v2.map(|dir| (dir, c"cpu.weight", WEIGHT_WHOLE, WEIGHT_BACKED_OFF));
         for (dir, name, whole, backed_off) in v1.into_iter().chain(v2) {
-            // Where `cpuacct` stands alone, and in version 2, the file may be missing.
+            // Without the `cpu` controller beside `cpuacct`, and in version 2, the file may be
+            // missing.
             if let Ok(file) = dir.file(name, libc::O_WRONLY) {
                 let share = CpuShare { file, whole, backed_off };
                 share.divide(1)?;
@@ -189,9 +190,9 @@ impl<'a> CommandGroups<'a> {
         Ok(None)
     }
 
-    /// Opens what a process with one thread must write `0` to in order to enter the version 1
-    /// groups. That is `tasks`: to move a whole process, the kernel waits until no other forks or
-    /// ends, which takes about ten milliseconds when nobody has asked for that lately.
+    /// Opens the files that a single-threaded process must write `0` to in order to enter the
+    /// version 1 groups. These are `tasks`: to move a whole process, the kernel waits until no
+    /// other forks or exits, which takes about ten milliseconds if no process was moved recently.
     pub(crate) fn entrances(&self) -> io::Result<Vec<OwnedFd>> {
         self.all()
             .filter(|group| group.role != HierarchyRole::Unified)
@@ -199,8 +200,8 @@ impl<'a> CommandGroups<'a> {
             .collect()
     }
 
-    /// Returns the entrance of the version 2 group, where there is one, for a process that was not
-    /// started in it. There only whole processes move.
+    /// Returns the entrance of the version 2 group, if there is one, for a process that was not
+    /// started in it. Version 2 moves only whole processes.
     pub(crate) fn unified_entrance(&self) -> io::Result<Option<OwnedFd>> {
         let open = |group: &OpenGroup| group.file(c"cgroup.procs", libc::O_WRONLY);
         self.group(HierarchyRole::Unified).map(open).transpose()
@@ -218,7 +219,8 @@ impl<'a> CommandGroups<'a> {
         self.unified_limits
     }
 
-    /// CPU time of all processes of the group so far, those of earlier commands included.
+    /// Returns the CPU time of all processes of the group so far, including those of earlier
+    /// commands.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         if let Some(dir) = self.group(HierarchyRole::Unified) {
             let micros = field(&dir.read(c"cpu.stat")?, "usage_usec");
@@ -232,7 +234,7 @@ impl<'a> CommandGroups<'a> {
         Err(io::Error::other("no control group counts CPU time"))
     }
 
-    /// Processes killed for lack of memory so far.
+    /// Returns the number of processes killed for lack of memory so far.
     pub(crate) fn oom_kills(&self) -> u64 {
         if let Some(dir) = self.group(HierarchyRole::Memory) {
             return dir
@@ -247,7 +249,8 @@ impl<'a> CommandGroups<'a> {
         0
     }
 
-    /// Peaks and counts, when the command has ended. What the kernel does not tell is 0.
+    /// Returns peaks and counts after the command has ended; 0 for values that the kernel does not
+    /// have.
     pub(crate) fn counted(&self) -> GroupCounts {
         let mut counted = GroupCounts { oom_kills: self.oom_kills(), ..GroupCounts::default() };
         let get = |dir: &OpenGroup, name| dir.read(name).map_or(0, |text| number(&text));
@@ -265,7 +268,8 @@ impl<'a> CommandGroups<'a> {
     }
 }
 
-/// A kernel without swap accounting has no such file; then there is no swap to limit either.
+/// Ignores a missing file: a kernel without swap accounting has none, and then there is no swap to
+/// limit.
 pub(super) fn optional(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -282,14 +286,14 @@ pub(super) fn read(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<String> {
     read_all(sys::openat(dir, name, libc::O_RDONLY, 0)?.as_fd())
 }
 
-/// The whole text of a file of a group, from its start.
+/// Reads the whole text of a file of a group, from its start.
 pub(super) fn read_all(file: BorrowedFd<'_>) -> io::Result<String> {
     let mut buf = [0u8; 1024];
     let n = sys::pread(file, &mut buf, 0)?;
     Ok(String::from_utf8_lossy(buf.get(..n).unwrap_or(&[])).into_owned())
 }
 
-/// The number behind `name ` in a file of such lines.
+/// Returns the number after `name ` in a file of such lines.
 pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(' ')?;
@@ -297,8 +301,8 @@ pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// Processes killed for lack of memory by `memory.events`. Where all of a group are killed
-/// together, the kernel counts the one that it had chosen twice.
+/// Returns the number of processes killed for lack of memory by `memory.events`. If all processes
+/// of a group are killed together, the kernel counts the one that it had chosen twice.
 pub(super) fn killed(events: &str) -> u64 {
     let twice = field(events, "oom_group_kill").unwrap_or(0);
     match field(events, "oom_kill").unwrap_or(0) {

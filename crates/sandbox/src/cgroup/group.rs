@@ -1,4 +1,4 @@
-//! One control group, open, and the groups that stay with a slot.
+//! One open control group, and the groups that stay with a slot.
 
 use std::ffi::{CStr, c_int};
 use std::io;
@@ -8,17 +8,17 @@ use super::command::{GroupRemoval, field, number, read, read_all, remove, write}
 use super::{HierarchyRole, optional};
 use crate::sys;
 
-/// A control group in one hierarchy.
+/// An open control group in one hierarchy.
 #[derive(Debug)]
 pub(crate) struct OpenGroup {
     pub(super) role: HierarchyRole,
     dir: OwnedFd,
-    /// Files that are open for as long as the group is: to open one costs as much as to read it.
+    /// Files that stay open as long as the group: opening one costs as much as reading it.
     files: Vec<(&'static CStr, OwnedFd)>,
 }
 
 impl OpenGroup {
-    /// Makes the group named `name` below a parent.
+    /// Creates the group named `name` below a parent.
     pub(super) fn make(
         role: HierarchyRole,
         parent: BorrowedFd<'_>,
@@ -33,7 +33,7 @@ impl OpenGroup {
         Ok(OpenGroup { role, dir, files: Vec::new() })
     }
 
-    /// Opens the files that every command needs. What the kernel does not have is left out.
+    /// Opens the files that every command needs, except those that this kernel lacks.
     fn with_files(mut self) -> OpenGroup {
         for (name, flags) in files_of(self.role) {
             let opened = sys::openat(self.dir.as_fd(), name, *flags, 0);
@@ -74,15 +74,15 @@ impl OpenGroup {
         }
     }
 
-    /// The numbers of its descriptors, for who closes all others.
+    /// Returns the numbers of its descriptors, for callers that close all others.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         std::iter::once(&self.dir)
             .chain(self.files.iter().map(|(_, file)| file))
             .map(AsRawFd::as_raw_fd)
     }
 
-    /// Returns whether nothing is left of the command that used a limiting group, and makes it as
-    /// new in that case. What the kernel only counts up must not have been counted.
+    /// Returns whether a limiting group has no remains of its last command, and resets it in that
+    /// case. Counters that cannot be reset must be at zero.
     fn is_as_new(&self) -> io::Result<bool> {
         match self.role {
             HierarchyRole::Memory => {
@@ -91,7 +91,8 @@ impl OpenGroup {
                 if kills != Some(0) || bytes > KEPT_BYTES_MAX {
                     return Ok(false);
                 }
-                // Memory alone may never be allowed more than memory and swap.
+                // The kernel requires that the limit of memory never exceeds that of memory and
+                // swap.
                 optional(self.write(c"memory.memsw.limit_in_bytes", "-1"))?;
                 self.write(c"memory.limit_in_bytes", "-1")?;
                 self.write(c"memory.max_usage_in_bytes", "0")?;
@@ -99,7 +100,7 @@ impl OpenGroup {
             }
             HierarchyRole::Pids => {
                 let current = number(&self.read(c"pids.current")?);
-                // Without it nobody is told how many there were.
+                // Without this file, no command is given a peak of processes.
                 let peak = self.read(c"pids.peak").map_or(0, |text| number(&text));
                 if current > 0 || peak > 1 {
                     return Ok(false);
@@ -111,13 +112,13 @@ impl OpenGroup {
     }
 }
 
-/// Bytes that a memory group may still have for it to be as new. The kernel charges in steps of 64
-/// pages for each processor and keeps what is left of a step (256 KiB); the rest is for its own
-/// records of directories that the command has looked into. What a command is told of its peak is
-/// wrong by no more than that, and by the first part it is always.
+/// Maximum remaining charge of a memory group that is reset. The kernel charges in steps of 64
+/// pages for each processor and keeps the rest of a step (256 KiB); the remainder covers its own
+/// records of directories that the command accessed. Reported memory peaks are wrong by at most
+/// this amount, and always by the first part.
 const KEPT_BYTES_MAX: u64 = 2 * (256 << 10) + (128 << 10);
 
-/// Files of a group that a slot keeps open.
+/// Files of a group that are kept open.
 fn files_of(role: HierarchyRole) -> &'static [(&'static CStr, c_int)] {
     match role {
         HierarchyRole::Unified => &[(c"cpu.stat", libc::O_RDONLY)],
@@ -144,18 +145,18 @@ fn files_of(role: HierarchyRole) -> &'static [(&'static CStr, c_int)] {
     }
 }
 
-/// Groups that stay with a slot: those that limit nothing, and version 1's that limit memory and
-/// processes, as long as they are as new after a command. To make and remove one of those costs
+/// Groups that stay with a slot: those that limit nothing, and version 1's limits of memory and
+/// processes, as long as they can be reset after a command. Making and removing one of those costs
 /// more than a system call of the program that runs in it.
 #[derive(Debug)]
 pub(crate) struct SlotGroups {
-    /// The standing ones first.
+    /// The standing groups come first.
     groups: Vec<OpenGroup>,
     standing: usize,
 }
 
 impl SlotGroups {
-    /// Makes the standing groups: nothing of one command is left in them for the next.
+    /// Creates the standing groups, which keep no state of one command for the next.
     pub(crate) fn create(
         parents: &[(HierarchyRole, OwnedFd)],
         unified_limits: bool,
@@ -165,8 +166,8 @@ impl SlotGroups {
             .iter()
             .filter(|(role, _)| role.is_standing(unified_limits))
             .map(|(role, parent)| match OpenGroup::make(*role, parent.as_fd(), name) {
-                // Left by a spawner that was killed, or by an attempt that failed half-way. It
-                // limits nothing and is ours by its name.
+                // Left by a spawner that was killed, or by a failed attempt. It limits nothing and
+                // is ours by its name.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     OpenGroup::open(*role, parent.as_fd(), name)
                 }
@@ -176,12 +177,12 @@ impl SlotGroups {
             .collect::<io::Result<_>>()?;
         let standing = groups.len();
         let slot = SlotGroups { groups, standing };
-        // Those of a spawner that was killed may be as it left them.
+        // Groups of a killed spawner may still be frozen.
         slot.thaw()?;
         Ok(slot)
     }
 
-    /// Makes the limiting groups that are missing, for a command.
+    /// Creates the missing limiting groups for a command.
     pub(crate) fn complete(
         &mut self,
         parents: &[(HierarchyRole, OwnedFd)],
@@ -204,18 +205,18 @@ impl SlotGroups {
         Ok(())
     }
 
-    /// The groups for the first command of a sandbox.
+    /// Returns the groups for the first command of a sandbox.
     pub(crate) fn for_command(&self) -> &[OpenGroup] {
         &self.groups
     }
 
-    /// The groups for all others.
+    /// Returns the groups for all later commands.
     pub(crate) fn standing(&self) -> &[OpenGroup] {
         self.groups.get(..self.standing).unwrap_or(&[])
     }
 
-    /// Keeps the limiting groups that are as new after a command, and removes the others. Returns
-    /// whether a process is still dying in one: then it is to be asked again.
+    /// Resets the limiting groups after a command where possible, and removes the others. Returns
+    /// whether a process is still dying in one: then the caller must call this again.
     pub(crate) fn renew(&mut self, parents: &[(HierarchyRole, OwnedFd)], name: &CStr) -> bool {
         let mut is_busy = false;
         for group in self.groups.split_off(self.standing) {
@@ -236,7 +237,7 @@ impl SlotGroups {
         remove(parents.iter(), name)
     }
 
-    /// Lets processes of the groups run, whatever a session that has ended left there.
+    /// Thaws the groups, which an ended session may have left frozen.
     pub(crate) fn thaw(&self) -> io::Result<()> {
         self.standing()
             .iter()

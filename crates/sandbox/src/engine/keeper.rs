@@ -1,4 +1,4 @@
-//! Keeps one spawner alive: notices its end, removes what it left, and starts another.
+//! Keeps one spawner alive: notices its end, removes its remains, and starts another.
 
 use std::io;
 use std::process::Child;
@@ -11,16 +11,16 @@ use tokio::time;
 
 use super::{EngineStartError, SpawnerHandle, SpawnerLink, SpawnerRecipe};
 
-/// Pause before a spawner that died is started again, so that one that cannot start does not spin.
+/// Pause before a spawner that died is restarted, so that one that cannot start does not spin.
 const RESTART_PAUSE: Duration = Duration::from_millis(20);
-/// The pause doubles up to this.
+/// Maximum of the pause, which doubles after each failure.
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Watches a spawner; when its process dies, removes what it left and starts another.
+/// Watches a spawner; when its process dies, removes its remains and starts another.
 pub(super) struct SpawnerKeeper {
     pub(super) spawner: Arc<SpawnerHandle>,
     pub(super) recipe: Arc<SpawnerRecipe>,
-    /// Spawners that were started again; whoever needs one waits for the next.
+    /// Number of spawners that were restarted; callers without a live spawner wait for a change.
     pub(super) replaced: Arc<watch::Sender<u64>>,
     pub(super) closed: watch::Receiver<bool>,
 }
@@ -34,12 +34,13 @@ impl SpawnerKeeper {
                     () = link.listen(&self.spawner) => {}
                     _ = self.closed.wait_for(|closed| *closed) => {}
                 }
-                // First, so that who is told does not ask this one again.
+                // Withdrawn first, so that callers that retry do not use this link again.
                 self.spawner.withdraw(&link);
-                // Whoever waits for an answer is told that there will be none.
+                // Dropping the senders fails the pending requests.
                 link.pending.lock().clear();
             }
-            // That was the last handle: a spawner whose server has closed the connection ends.
+            // No handle of the link remains: a spawner exits when its server has closed the
+            // connection.
             let ended = tokio::task::spawn_blocking(move || child.wait());
             let _status = ended.await;
             if *self.closed.borrow() {
@@ -52,7 +53,7 @@ impl SpawnerKeeper {
         }
     }
 
-    /// Tries for as long as the engine is open: what hinders it may pass.
+    /// Retries until the engine is closed: the cause may be temporary.
     async fn restart_until_closed(&mut self) -> Option<Child> {
         let mut pause = RESTART_PAUSE;
         loop {

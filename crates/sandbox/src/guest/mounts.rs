@@ -1,9 +1,10 @@
 //! The file system of a session: its disk over its layers, at `/workspace` and `/home/user`; and
 //! that of commands over layers, whose changes are in memory.
 //!
-//! One overlay for both, because one is half the time and half the memory of two. It is mounted
-//! where nothing else is, both places are bound to directories in it, and then it goes from sight
-//! with the disk and the layers: the mount table inside tells of the two places only.
+//! One overlay serves both places, because it takes half the time and half the memory of two. It is
+//! mounted at an unused directory, both places are bound to directories in it, and then it is
+//! hidden together with the disk and the layers: the mount table in the sandbox shows only the two
+//! places.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man7/mount_namespaces.7.html>
@@ -23,23 +24,25 @@ const CAP_FOWNER: u32 = 3;
 const CAP_FSETID: u32 = 4;
 const CAP_MKNOD: u32 = 27;
 
-/// Capabilities that the guest init needs when it calls [`mount_session`], and what the overlay
-/// does its work with for as long as it is mounted: make, own and replace what programs may, and
-/// mark what they have deleted. Without `CAP_SYS_RESOURCE`, so that no reserve of a disk is theirs.
+/// Capabilities that the guest init needs to call [`mount_session`], and that the overlay uses
+/// while it is mounted: to create, own and replace files that programs may, and to create whiteouts
+/// of deleted files. Without `CAP_SYS_RESOURCE`, so that programs cannot use a disk's reserved
+/// space.
 pub(crate) const OVERLAY_CAPABILITIES: u64 =
     mask(&[CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_SYS_ADMIN, CAP_MKNOD]);
 
-/// Most layers below a disk. Their descriptors come in one message; overlays take 500.
+/// Maximum number of layers below a disk. Their descriptors fit into one message; overlays accept
+/// 500.
 pub(crate) const LAYERS_MAX: usize = 64;
 
-/// A directory of the root where nothing is, to mount what is then taken from sight.
+/// An unused directory of the root, for mounts that are hidden afterwards.
 const ASIDE: &str = "/run";
 /// Mount points of the overlay's directories that sessions see.
 const PLACES: [&CStr; SHOWN.len()] = [c"/workspace", c"/home/user"];
 
-/// Mounts the file system of a session, over whatever is at those places. `disk` and `layers`, the
-/// newest first, are mounts in no name space, of this sandbox alone; `users` maps the owners of
-/// their files. Needs `/proc`.
+/// Mounts the file system of a session over the existing directories at its places. `disk` and
+/// `layers`, the newest first, are mounts in no namespace that only this sandbox has; `users` maps
+/// the owners of their files. Needs `/proc`.
 pub(crate) fn mount_session(
     disk: OwnedFd,
     layers: Vec<OwnedFd>,
@@ -49,8 +52,8 @@ pub(crate) fn mount_session(
     mount_overlay(&mounts, disk.as_fd(), &layers, users)
 }
 
-/// Mounts layers, the newest first and at least one, below what programs write, likewise. What
-/// they write goes to directories of `scratch`, a file system in memory that has [`UPPER`] and
+/// Mounts layers in the same way, the newest first and at least one, below the files that programs
+/// write. Changes go to directories of `scratch`, a file system in memory that has [`UPPER`] and
 /// [`UPPER_WORK`] ([`crate::workspace::make_upper`]).
 pub(super) fn mount_layers(
     scratch: BorrowedFd<'_>,
@@ -61,7 +64,7 @@ pub(super) fn mount_layers(
     mount_overlay(&mounts, scratch, layers, users)
 }
 
-/// [`mount_all`] with the capabilities of overlays, and no others.
+/// Calls [`mount_all`] with exactly the capabilities of overlays.
 fn mount_overlay(
     mounts: &[&OwnedFd],
     upper: BorrowedFd<'_>,
@@ -77,23 +80,24 @@ fn mount_overlay(
     if OVERLAY_CAPABILITIES & !permitted != 0 {
         return Err(refuse("mount a disk without the capabilities for it", libc::EPERM));
     }
-    // Overlays do their work with what is effective now.
+    // Overlays keep the effective capabilities of their mounter.
     kernel::set_effective(OVERLAY_CAPABILITIES).step("lower capabilities")?;
     let mounted = mount_all(mounts, upper, layers, users);
     kernel::set_effective(permitted).step("take capabilities back")?;
     mounted
 }
 
-/// `mounts` are put aside in this order; the first of them has a directory [`EMPTY`]. `upper` is
-/// where changes go.
+/// Mounts the overlay and binds its directories. `mounts` are attached in this order; the first of
+/// them has a directory [`EMPTY`]. `upper` receives the changes.
 fn mount_all(
     mounts: &[&OwnedFd],
     upper: BorrowedFd<'_>,
     layers: &[OwnedFd],
     users: BorrowedFd<'_>,
 ) -> Result<(), StepFailure> {
-    // In the name space, because older kernels take nothing else for an overlay. All on the first
-    // and one upon the other, so that all goes with it; they are named by descriptors anyway.
+    // Attached to the namespace, because older kernels accept only attached mounts for an overlay.
+    // All are stacked on the first, so that one detach removes all; the overlay refers to them by
+    // descriptors.
     let (aside, below) = (c_path(ASIDE)?, c_path(&format!("{ASIDE}/{EMPTY}"))?);
     let places = std::iter::once(&aside).chain(std::iter::repeat(&below));
     for (mount, place) in mounts.iter().zip(places) {
@@ -111,13 +115,14 @@ fn mount_all(
     kernel::detach(&aside).step("hide what is mounted aside")
 }
 
-/// Ours are simple images of our own, so what protects from others' is off; on is what programs
-/// expect: directories that can be renamed, and files whose numbers stay.
+/// Options of the overlay. The images are our own and simple, so protections against foreign ones
+/// are off; features that programs expect are on: directories can be renamed, and inode numbers are
+/// stable.
 fn overlay_options(disk: BorrowedFd<'_>, layers: &[OwnedFd]) -> String {
-    // By its descriptor, which says nothing about the host.
+    // By descriptor, because such a path reveals nothing about the host.
     let directory =
         |mount: BorrowedFd<'_>, name| format!("/proc/self/fd/{}/{name}", mount.as_raw_fd());
-    // Without layers there is one file system, whose numbers are used as they are.
+    // Without layers there is one file system, whose inode numbers are used unchanged.
     let xino = if layers.is_empty() { "off" } else { "on" };
     let lower = match layers {
         [] => directory(disk, EMPTY),

@@ -102,7 +102,7 @@ pub(crate) fn fchown(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
     check_int(unsafe { libc::fchown(fd.as_raw_fd(), uid, gid) }).map(drop)
 }
 
-/// Returns whether it is a pipe without a name: one with a name is somebody's file.
+/// Returns whether it is a pipe without a name: a named one is a user's file.
 pub(crate) fn is_pipe(fd: BorrowedFd<'_>) -> io::Result<bool> {
     // linux/magic.h
     const PIPEFS_MAGIC: i64 = 0x5049_5045;
@@ -117,7 +117,7 @@ pub(super) fn statfs(fd: BorrowedFd<'_>) -> io::Result<libc::statfs> {
     Ok(unsafe { stat.assume_init() })
 }
 
-/// Size of a regular file in bytes; `EINVAL` for anything that is not one.
+/// Returns the size of a regular file in bytes; `EINVAL` for other kinds.
 pub(crate) fn regular_file_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `stat` is valid for writes.
@@ -130,7 +130,7 @@ pub(crate) fn regular_file_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(stat.st_size.unsigned_abs())
 }
 
-/// Bytes and inodes in use on the file system that `fd` is on.
+/// Returns the bytes and inodes in use on the file system of `fd`.
 pub(crate) fn usage(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let stat = statfs(fd)?;
     let block = u64::try_from(stat.f_bsize).unwrap_or(4096);
@@ -161,8 +161,8 @@ pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n.unsigned_abs()) }
 }
 
-/// Copies the first `len` bytes of a file to where another one stands, in the kernel. The position
-/// of the first stays as it is, because others read it, too.
+/// Copies the first `len` bytes of a file to the current position of another one, in the kernel.
+/// The position of the first does not change, because other processes share it.
 ///
 /// `sendfile(2)`, because `copy_file_range(2)` does not copy between two file systems.
 pub(crate) fn copy_from_start(
@@ -183,7 +183,7 @@ pub(crate) fn copy_from_start(
             return Err(error);
         }
         if n == 0 {
-            // Shorter than it was when its length was taken.
+            // The file has shrunk since its length was read.
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
     }
@@ -207,7 +207,7 @@ pub(crate) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> 
     Ok(())
 }
 
-/// All of a regular file.
+/// Reads a whole regular file.
 pub(crate) fn read_file(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let size = usize::try_from(regular_file_size(fd)?).unwrap_or(usize::MAX);
     let mut content = vec![0; size];
@@ -227,7 +227,7 @@ pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [-1 as c_int; 2];
     // SAFETY: `fds` has room for two descriptors.
     check_int(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
-    // SAFETY: the call succeeded; nobody else knows this descriptor.
+    // SAFETY: the call succeeded; this descriptor has no other owner.
     let read = unsafe { OwnedFd::from_raw_fd(fds[0]) };
     // SAFETY: likewise.
     let write = unsafe { OwnedFd::from_raw_fd(fds[1]) };
@@ -249,7 +249,7 @@ pub(crate) fn dup_onto(fd: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
     if !(0..=2).contains(&target) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    // SAFETY: `target` is a standard stream, which no OwnedFd of ours stands for.
+    // SAFETY: `target` is a standard stream, which no OwnedFd of ours owns.
     check_int(unsafe { libc::dup2(fd.as_raw_fd(), target) }).map(drop)
 }
 
@@ -261,11 +261,11 @@ pub(crate) fn dup_from(fd: BorrowedFd<'_>, least: RawFd) -> io::Result<OwnedFd> 
 
 /// `dup2(2)`, without close-on-exec, for a program that is about to be executed.
 ///
-/// Whatever had the number is closed, although an OwnedFd in this memory may stand for it. So it is
-/// only for a forked child that uses none of its descriptors any more, and ends by `execve` or
-/// `_exit`.
+/// Closes the previous descriptor of that number, although an OwnedFd in this memory may own it. So
+/// it is only for a forked child that uses none of its descriptors any more, and ends by `execve`
+/// or `_exit`.
 pub(crate) fn dup_for_program(fd: &OwnedFd, target: RawFd) -> io::Result<()> {
-    // SAFETY: touches no memory; by the condition above nobody uses what had the number.
+    // SAFETY: touches no memory; by the condition above the previous descriptor is not in use.
     check_int(unsafe { libc::dup2(fd.as_raw_fd(), target) }).map(drop)
 }
 
@@ -285,7 +285,7 @@ pub(crate) fn close_inherited(first: c_uint, last: c_uint) -> io::Result<()> {
     if first > last {
         return Ok(());
     }
-    // SAFETY: touches no memory; the callers keep every descriptor that they go on to use outside
-    // the range.
+    // SAFETY: touches no memory; the callers keep every descriptor that they continue to use
+    // outside the range.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
 }

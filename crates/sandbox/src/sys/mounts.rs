@@ -1,7 +1,7 @@
-//! System calls of mounts and disks: loop devices, mounts that are in no name space, locks, sparse
+//! System calls of mounts and disks: loop devices, mounts in no mount namespace, locks, sparse
 //! files.
 //!
-//! As thin as the rest of `sys`: one call, its errno, ownership as types. Nothing is decided here.
+//! As thin as the rest of `sys`: one call, its errno, ownership as types. No policy here.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man2/mount_setattr.2.html>
@@ -47,13 +47,13 @@ const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 /// Mode of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockMode {
-    /// Any number of those who also share it.
+    /// Compatible with other shared locks.
     Shared,
     /// A single holder.
     Exclusive,
 }
 
-/// `flock(2)` that does not wait. False when somebody else has it.
+/// `flock(2)` that does not wait. Returns false if another open file holds a conflicting lock.
 pub(crate) fn try_lock(file: BorrowedFd<'_>, lock: LockMode) -> io::Result<bool> {
     let operation = match lock {
         LockMode::Shared => libc::LOCK_SH,
@@ -69,15 +69,16 @@ pub(crate) fn try_lock(file: BorrowedFd<'_>, lock: LockMode) -> io::Result<bool>
 
 // ---- loop devices ------------------------------------------------------------------------------
 
-/// Number of a loop device that is free now (`LOOP_CTL_GET_FREE`). Others may be told the same.
+/// Returns the number of a loop device that is free now (`LOOP_CTL_GET_FREE`). Other processes can
+/// receive the same number.
 pub(crate) fn free_loop(control: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: the call takes no argument.
     let number = check_int(unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) })?;
     u32::try_from(number).map_err(|_| io::Error::from_raw_os_error(libc::ERANGE))
 }
 
-/// Makes a loop device show a file, in one step, until nobody has the device open any more
-/// (`LOOP_CONFIGURE` with `LO_FLAGS_AUTOCLEAR`). `EBUSY` when somebody was faster.
+/// Attaches a file to a loop device, in one step, until the device is closed for the last time
+/// (`LOOP_CONFIGURE` with `LO_FLAGS_AUTOCLEAR`). `EBUSY` if another process was faster.
 ///
 /// The device keeps this very open file description, and so the `flock` that is on it.
 pub(crate) fn configure_loop(
@@ -181,7 +182,8 @@ pub(crate) fn mknod_char(path: &CStr, mode: u32, major: u32, minor: u32) -> io::
     .map(drop)
 }
 
-/// Begins to mount a file system of this kind (`fsopen(2)`). `ENODEV` when the kernel has none.
+/// Begins to mount a file system of this kind (`fsopen(2)`). `ENODEV` if the kernel does not
+/// support it.
 pub(crate) fn fs_open(kind: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: the string is NUL-terminated.
     own(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC) })
@@ -192,12 +194,12 @@ pub(crate) fn fs_set(fs: BorrowedFd<'_>, key: &CStr, value: &CStr) -> io::Result
     fs_config(fs, FSCONFIG_SET_STRING, Some(key), Some(value))
 }
 
-/// Sets an option that has none.
+/// Sets an option without a value.
 pub(crate) fn fs_flag(fs: BorrowedFd<'_>, key: &CStr) -> io::Result<()> {
     fs_config(fs, FSCONFIG_SET_FLAG, Some(key), None)
 }
 
-/// Makes the file system, or finds it when the kernel has it already.
+/// Creates the file system's instance, or finds the one that the kernel has already.
 pub(crate) fn fs_create(fs: BorrowedFd<'_>) -> io::Result<()> {
     fs_config(fs, FSCONFIG_CMD_CREATE, None, None)
 }
@@ -223,13 +225,13 @@ fn fs_config(
     .map(drop)
 }
 
-/// A mount of it that is in no mount name space, with these `MOUNT_ATTR_*` (`fsmount(2)`).
+/// Creates a mount of it in no mount namespace, with these `MOUNT_ATTR_*` (`fsmount(2)`).
 pub(crate) fn fs_mount(fs: BorrowedFd<'_>, attributes: u64) -> io::Result<OwnedFd> {
     // SAFETY: touches no memory.
     own(unsafe { libc::syscall(libc::SYS_fsmount, fs.as_raw_fd(), FSMOUNT_CLOEXEC, attributes) })
 }
 
-/// Puts such a mount at a path (`move_mount(2)`).
+/// Attaches such a mount at a path (`move_mount(2)`).
 pub(crate) fn move_mount(mount: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
     // SAFETY: both paths are NUL-terminated.
     check(unsafe {
@@ -245,8 +247,8 @@ pub(crate) fn move_mount(mount: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
     .map(drop)
 }
 
-/// Shows the owners of files as a user name space maps them (`MOUNT_ATTR_IDMAP`). For a mount that
-/// was never in a mount name space, once.
+/// Maps the owners of files as a user namespace does (`MOUNT_ATTR_IDMAP`). Works once, for a mount
+/// that was never in a mount namespace.
 pub(crate) fn map_owners(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
     #[repr(C)]
     struct MountAttr {
@@ -275,14 +277,14 @@ pub(crate) fn map_owners(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Re
     .map(drop)
 }
 
-/// `umount2(2)` with `MNT_DETACH`: takes this mount and all on it from the name space.
+/// `umount2(2)` with `MNT_DETACH`: removes this mount and all mounts on it from the namespace.
 pub(crate) fn detach(path: &CStr) -> io::Result<()> {
     // SAFETY: the path is NUL-terminated.
     check_int(unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) }).map(drop)
 }
 
-/// Makes exactly these capabilities effective and leaves those that are permitted as they are, so
-/// that they can come back.
+/// Makes exactly these capabilities effective and leaves the permitted ones unchanged, so that they
+/// can be regained.
 pub(crate) fn set_effective(mask: u64) -> io::Result<()> {
     let permitted = capabilities()?;
     let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(0);
@@ -304,7 +306,7 @@ pub(crate) struct FileSystemSpace {
     pub(crate) block_bytes: u64,
     pub(crate) blocks: u64,
     pub(crate) blocks_free: u64,
-    /// Free for those without privileges.
+    /// Free blocks for users without privileges.
     pub(crate) blocks_available: u64,
     pub(crate) inodes: u64,
     pub(crate) inodes_free: u64,
@@ -323,15 +325,15 @@ pub(crate) fn space(fd: BorrowedFd<'_>) -> io::Result<FileSystemSpace> {
     })
 }
 
-/// Writes everything of the file system that `fd` is on to its device (`syncfs(2)`).
+/// Writes all dirty data of the file system of `fd` to its device (`syncfs(2)`).
 pub(crate) fn sync_fs(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: touches no memory.
     check_int(unsafe { libc::syncfs(fd.as_raw_fd()) }).map(drop)
 }
 
-/// Writes what is in the journal of the ext4 that `fd` is on to its place, so that the journal is
-/// empty until the next change (`EXT4_IOC_CHECKPOINT`). Who changes something meanwhile waits, and
-/// nobody does any more when the call is over, however that came.
+/// Writes the journal of the ext4 of `fd` back to the file system, so that the journal is empty
+/// until the next change (`EXT4_IOC_CHECKPOINT`). Writers wait during the call, but never after it,
+/// whether it succeeds or not.
 pub(crate) fn checkpoint_journal(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags: u32 = 0;
     // SAFETY: `flags` is valid for reads.
@@ -339,7 +341,7 @@ pub(crate) fn checkpoint_journal(fd: BorrowedFd<'_>) -> io::Result<()> {
         .map(drop)
 }
 
-/// Tells the device which parts hold nothing, where they are at least so long (`FITRIM`).
+/// Discards unused blocks on the device, in extents of at least `least_bytes` (`FITRIM`).
 pub(crate) fn trim(fd: BorrowedFd<'_>, least_bytes: u64) -> io::Result<()> {
     #[repr(C)]
     struct TrimRange {
@@ -354,14 +356,14 @@ pub(crate) fn trim(fd: BorrowedFd<'_>, least_bytes: u64) -> io::Result<()> {
 
 // ---- sparse files ------------------------------------------------------------------------------
 
-/// Makes an empty file share all content of another (`FICLONE`), where the file system can.
+/// Makes an empty file share all content of another (`FICLONE`), if the file system can.
 pub(crate) fn clone_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the argument is a descriptor.
     check_int(unsafe { libc::ioctl(to.as_raw_fd(), FICLONE, from.as_raw_fd()) }).map(drop)
 }
 
-/// The first stretch of data of a file at or after `from`, as start and end; `None` when only a
-/// hole follows. Moves the position of the file.
+/// Returns the first extent of data of a file at or after `from`, as start and end; `None` when
+/// only a hole follows. Moves the position of the file.
 pub(crate) fn next_data(file: BorrowedFd<'_>, from: u64) -> io::Result<Option<(u64, u64)>> {
     let seek = |offset: u64, whence| {
         let offset = libc::off_t::try_from(offset)
@@ -377,8 +379,8 @@ pub(crate) fn next_data(file: BorrowedFd<'_>, from: u64) -> io::Result<Option<(u
     }
 }
 
-/// Copies at most `len` bytes at `offset` of one file to the same place of another, in the kernel
-/// (`copy_file_range(2)`). Returns how many; 0 at the end of the file.
+/// Copies at most `len` bytes at `offset` of one file to the same offset of another, in the kernel
+/// (`copy_file_range(2)`). Returns the number of bytes; 0 at the end of the file.
 pub(crate) fn copy_range(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -411,8 +413,8 @@ pub(crate) fn copy_range(
     }
 }
 
-/// Has a stretch of a file written to the disk, and does not wait for that (`sync_file_range(2)`
-/// with `SYNC_FILE_RANGE_WRITE`). It makes nothing durable.
+/// Starts to write a range of a file to the disk, without waiting (`sync_file_range(2)` with
+/// `SYNC_FILE_RANGE_WRITE`). It makes nothing durable.
 pub(crate) fn start_writing(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     let number = |value| {
         libc::off64_t::try_from(value).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
@@ -425,7 +427,7 @@ pub(crate) fn start_writing(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::
     .map(drop)
 }
 
-/// Gives a file that has no name one (`linkat(2)`). `EEXIST` when the name is taken.
+/// Gives an unnamed file a name (`linkat(2)`). `EEXIST` if the name is taken.
 pub(crate) fn link(file: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
     let own = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     // SAFETY: both paths are NUL-terminated.

@@ -16,7 +16,7 @@ use super::{check, check_int, own};
 /// Clock of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KernelClock {
-    /// Time since boot that nobody sets (`CLOCK_MONOTONIC`).
+    /// Time since boot, which cannot be set (`CLOCK_MONOTONIC`).
     Monotonic,
     /// CPU time of a process by its pid, all threads (clock_getcpuclockid(3)).
     ProcessCpu(libc::pid_t),
@@ -38,7 +38,7 @@ pub(crate) fn clock(clock: KernelClock) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0)))
 }
 
-/// CPU time of all children that were waited for (`RUSAGE_CHILDREN`).
+/// Returns the CPU time of all reaped children (`RUSAGE_CHILDREN`).
 pub(crate) fn children_cpu() -> io::Result<Duration> {
     let mut usage = MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: `usage` is valid for writes of one rusage.
@@ -52,7 +52,7 @@ pub(crate) fn children_cpu() -> io::Result<Duration> {
     Ok(of(usage.ru_utime) + of(usage.ru_stime))
 }
 
-/// Number of processors this process may use; at least 1.
+/// Returns the number of processors this process may use; at least 1.
 pub(crate) fn cpus() -> u32 {
     let mut set = MaybeUninit::<libc::cpu_set_t>::zeroed();
     // SAFETY: the buffer has the size that is passed with it.
@@ -67,11 +67,10 @@ pub(crate) fn cpus() -> u32 {
     u32::try_from(unsafe { libc::CPU_COUNT(&set) }).unwrap_or(1).max(1)
 }
 
-/// Sets the time for which the calling thread, and what it starts, runs before another one has its
-/// turn. Only for the usual scheduling of Linux 6.12 and later
-/// (<https://docs.kernel.org/scheduler/sched-eevdf.html>,
-/// <https://man7.org/linux/man-pages/man2/sched_setattr.2.html>); older kernels take the value and
-/// do not use it.
+/// Sets the time slice of the calling thread and of its children. Only for the usual scheduling of
+/// Linux 6.12 and later (<https://docs.kernel.org/scheduler/sched-eevdf.html>,
+/// <https://man7.org/linux/man-pages/man2/sched_setattr.2.html>); older kernels accept the value
+/// and ignore it.
 pub(crate) fn set_time_slice(slice: Duration) -> io::Result<()> {
     let size = u32::try_from(mem::size_of::<libc::sched_attr>()).map_err(io::Error::other)?;
     // SAFETY: all-zero is a valid sched_attr.
@@ -102,7 +101,7 @@ pub(crate) struct ForkedChild {
 }
 
 /// `clone3(2)` in the manner of fork: the child runs `child` on a copy of this memory and exits
-/// with what it returns.
+/// with its result.
 ///
 /// Must only be called in a process with one thread (the spawner and the guest init are), because
 /// only the calling thread exists in the child: a lock that another thread holds would stay locked.
@@ -121,7 +120,7 @@ pub(crate) fn fork(
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
     }
-    // SAFETY: no stack is given and CLONE_VM is not set, so the child goes on with a copy of this
+    // SAFETY: no stack is given and CLONE_VM is not set, so the child continues with a copy of this
     // one; `args` outlives the call and its size is passed.
     let pid = check(unsafe {
         libc::syscall(
@@ -146,17 +145,17 @@ pub(crate) fn fork(
 pub(crate) enum ChildEnd {
     /// Exit code.
     Code(i32),
-    /// This signal ended it.
+    /// Signal that killed it.
     Signal(i32),
 }
 
-/// Waits for any child without blocking; `None` when no child has ended. `ECHILD` when there is
-/// none.
+/// Waits for any child without blocking; returns `None` if no child has ended. `ECHILD` if there is
+/// no child.
 pub(crate) fn reap_any() -> io::Result<Option<(libc::pid_t, ChildEnd)>> {
     reap(-1, libc::WNOHANG)
 }
 
-/// Waits for any child, blocking. `ECHILD` when there is none.
+/// Waits for any child, blocking. `ECHILD` if there is no child.
 pub(crate) fn wait_any() -> io::Result<Option<(libc::pid_t, ChildEnd)>> {
     reap(-1, 0)
 }
@@ -184,7 +183,7 @@ fn reap(pid: libc::pid_t, flags: c_int) -> io::Result<Option<(libc::pid_t, Child
 
 /// `kill(2)` of a process group of this pid namespace. `ESRCH` when it has no process.
 pub(crate) fn signal_group(leader: libc::pid_t, signal: c_int) -> io::Result<()> {
-    // 0 and 1 would be the caller's own group and everybody.
+    // 0 and 1 would be the caller's own group and every process.
     if leader <= 1 {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
@@ -207,7 +206,7 @@ pub(crate) fn kill_pidfd(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     .map(drop)
 }
 
-/// A child of this process that another one started: its pid, and a descriptor for it.
+/// Opens a descriptor for a child of this process that another process started.
 pub(crate) fn adopted_child(pid: libc::pid_t) -> io::Result<ForkedChild> {
     // SAFETY: touches no memory.
     let pidfd = own(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
@@ -222,7 +221,7 @@ pub(crate) fn prctl(option: c_int, arg: c_ulong) -> io::Result<()> {
         .map(drop)
 }
 
-/// Name of this process as `ps` shows it; 15 bytes at most.
+/// Sets the name of this process as `ps` shows it; 15 bytes at most.
 pub(crate) fn set_name(name: &CStr) -> io::Result<()> {
     // SAFETY: PR_SET_NAME reads a NUL-terminated string of at most 16 bytes.
     check_int(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) }).map(drop)
@@ -252,7 +251,7 @@ pub(crate) fn sethostname(name: &str) -> io::Result<()> {
     check_int(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
 }
 
-/// `umask(2)`; returns nothing because nobody asks.
+/// `umask(2)`; the previous mask is not needed.
 pub(crate) fn umask(mask: u32) {
     // SAFETY: cannot fail and touches no memory.
     unsafe { libc::umask(mask) };
@@ -266,7 +265,7 @@ pub(crate) fn execve(path: &CStr, argv: &CStringArray, env: &CStringArray) -> io
     io::Error::last_os_error()
 }
 
-/// A null-terminated array of NUL-terminated strings, as `execve` wants it.
+/// A null-terminated array of NUL-terminated strings, as `execve` expects it.
 #[derive(Debug)]
 pub(crate) struct CStringArray {
     /// Keeps the strings alive; never changed after construction.

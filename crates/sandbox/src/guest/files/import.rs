@@ -1,7 +1,7 @@
-//! An archive as files below a directory.
+//! Unpacks an archive below a directory.
 //!
-//! Whoever made the archive may want to write elsewhere. So every name is taken apart, `..` is
-//! refused, and each directory is opened beneath the one descriptor of the target, through no link.
+//! The author of the archive may try to write elsewhere. So each name is split, `..` is refused,
+//! and each directory is opened beneath the descriptor of the target, through no link.
 //!
 //! # References
 //! - <https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html>
@@ -17,12 +17,11 @@ use crate::sys;
 use crate::sys::files::{self, ResolveMode};
 use crate::tar::{self, BadArchive, HeaderReader, MemberKind, TarMember};
 
-/// Bytes of content that are copied at a time.
+/// Bytes of content copied at a time.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Directories whose permissions and times are set at the end, when nothing is written to them any
-/// more.
+/// Maximum number of directories, whose permissions and times are set after all content is written.
 const DIRECTORIES_MAX: usize = 250_000;
-/// Number of times that something that comes into the way while it is replaced is removed again.
+/// Maximum number of attempts to replace an existing file, which programs may recreate meanwhile.
 const REPLACE_ROUNDS_MAX: u32 = 8;
 
 impl From<BadArchive> for FileRefusal {
@@ -34,7 +33,7 @@ impl From<BadArchive> for FileRefusal {
     }
 }
 
-/// Unpacks an archive; tells how many members, and bytes of content.
+/// Unpacks an archive; returns the number of members, and of bytes of content.
 pub(super) fn import(job: &FileJob, root: OwnedFd, from: File) -> Outcome<(u64, u64)> {
     let mut import = ArchiveImport {
         job,
@@ -59,14 +58,14 @@ struct ArchiveImport<'a> {
     job: &'a FileJob,
     root: OwnedFd,
     headers: HeaderReader<BufReader<File>>,
-    /// The directory of the last member: most come together.
+    /// The directory of the last member: consecutive members mostly share it.
     parent: Option<(Vec<u8>, OwnedFd)>,
     /// Path, mode and time.
     directories: Vec<(Vec<u8>, u32, (i64, u32))>,
     buf: Vec<u8>,
 }
 
-/// The path of a name without its empty parts and `.`, in two: directories, and the last part.
+/// Splits the path of a name, without empty parts and `.`, into directories and the last part.
 fn split(name: &[u8]) -> Outcome<Option<(Vec<u8>, CString)>> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in name.split(|byte| *byte == b'/') {
@@ -85,7 +84,7 @@ fn split(name: &[u8]) -> Outcome<Option<(Vec<u8>, CString)>> {
 
 impl ArchiveImport<'_> {
     fn unpack(&mut self, member: &TarMember) -> Outcome<()> {
-        // The directory itself, which others are put into.
+        // The root entry itself, below which the others are.
         let Some((parent, name)) = split(&member.name)? else { return self.skip(member) };
         if self.parent.as_ref().is_none_or(|(path, _)| *path != parent) {
             self.parent = Some((parent.clone(), self.open_directory(&parent, true)?));
@@ -147,7 +146,7 @@ impl ArchiveImport<'_> {
         match sys::mkdirat(here, name, 0o700) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
                 if files::stat(here, name)?.kind() == libc::S_IFDIR {
-                    // Until the end, something may be put into it.
+                    // Writable by the user until the end, because members may follow in it.
                     let flags = libc::O_PATH | libc::O_DIRECTORY;
                     let dir = files::openat2(Some(here), name, flags, 0, ResolveMode::Beneath)?;
                     chmod_if_own(dir.as_fd(), member.mode | 0o700)?;
@@ -185,7 +184,7 @@ impl ArchiveImport<'_> {
         let mut padding = [0; tar::BLOCK_BYTES];
         let padding = padding.get_mut(..tar::padding(member.size)).unwrap_or_default();
         self.headers.source.read_exact(padding).map_err(|_| cut_off())?;
-        // Last, because writing takes special permissions away.
+        // Last, because writing clears special permissions.
         Ok(sys::fchmod(file.as_fd(), member.mode)?)
     }
 
@@ -204,7 +203,7 @@ impl ArchiveImport<'_> {
         Ok(())
     }
 
-    /// Opens a directory beneath the target; with `make`, those that are missing are made.
+    /// Opens a directory beneath the target; with `make`, creates missing directories.
     fn open_directory(&self, path: &[u8], make: bool) -> Outcome<OwnedFd> {
         if path.is_empty() {
             return Ok(self.root.try_clone()?);
@@ -232,8 +231,8 @@ impl ArchiveImport<'_> {
         Ok(dir)
     }
 
-    /// Sets what would have been in the way of unpacking: the last first, so that what is above
-    /// can still be entered.
+    /// Sets permissions and times that could have blocked unpacking: the last directory first, so
+    /// that its parents can still be entered.
     fn finish_directories(&mut self) -> Outcome<()> {
         while let Some((name, mode, (seconds, nanos))) = self.directories.pop() {
             let Some((mut path, last)) = split(&name)? else { continue };
@@ -241,7 +240,7 @@ impl ArchiveImport<'_> {
                 path.push(b'/');
             }
             path.extend_from_slice(last.to_bytes());
-            // A later member can have taken its place.
+            // A later member can have replaced it.
             let Ok(dir) = self.open_directory(&path, false) else { continue };
             match files::set_times(dir.as_fd(), c".", seconds, nanos) {
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
@@ -253,7 +252,7 @@ impl ArchiveImport<'_> {
     }
 }
 
-/// Sets the permissions of a directory, unless it was there before and is somebody else's.
+/// Sets the permissions of a directory, unless it existed before and has another owner.
 fn chmod_if_own(dir: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
     match files::chmod(&paths::own_link(dir), mode) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
@@ -265,7 +264,7 @@ fn cut_off() -> FileRefusal {
     FileRefusal::new(libc::EBADMSG, "the archive is cut off")
 }
 
-/// Returns what a name that leads through a link, or out of the target, comes to.
+/// Converts the error of a name that leads through a link, or out of the target.
 fn explain(error: io::Error) -> FileRefusal {
     match error.raw_os_error() {
         Some(libc::ELOOP) => FileRefusal::new(libc::EINVAL, "it leads through a link"),
@@ -274,7 +273,7 @@ fn explain(error: io::Error) -> FileRefusal {
     }
 }
 
-/// Makes something at a name; what is there gives way, unless it is a directory.
+/// Creates something at a name; removes an existing file first, but not a directory.
 fn replacing<T>(dir: BorrowedFd<'_>, name: &CStr, make: impl Fn() -> io::Result<T>) -> Outcome<T> {
     for _ in 0..REPLACE_ROUNDS_MAX {
         match make() {

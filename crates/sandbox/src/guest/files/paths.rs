@@ -1,7 +1,7 @@
-//! From a path to a descriptor, or to a directory and a name in it.
+//! Resolves a path to a descriptor, or to a directory and a name in it.
 //!
 //! Paths are resolved as the user's programs would resolve them, with two differences: never
-//! through the links in `/proc` to what a process has open, and never into `/proc` at all, where
+//! through the links in `/proc` to open files of a process, and never into `/proc` at all, where
 //! this process would find itself.
 //!
 //! # References
@@ -15,12 +15,12 @@ use super::{FileRefusal, Outcome};
 use crate::sys;
 use crate::sys::files::{self, FileStat, ResolveMode};
 
-/// Links that are followed one after the other; the kernel's own maximum.
+/// Maximum number of links followed in sequence; the kernel's own maximum.
 const LINKS_MAX: usize = 40;
-/// Mode of directories on the way; less the mask.
+/// Mode of created parent directories, before the umask.
 const DIRECTORY_MODE: u32 = 0o777;
 
-/// A name in a directory, and what is there.
+/// A name in a directory, with the status of its file.
 #[derive(Debug)]
 pub(super) struct ResolvedName {
     pub(super) dir: OwnedFd,
@@ -29,12 +29,12 @@ pub(super) struct ResolvedName {
 }
 
 impl ResolvedName {
-    /// Returns what is there, or that nothing is.
+    /// Returns the status of the file, or `ENOENT` if it does not exist.
     pub(super) fn existing(&self) -> Outcome<FileStat> {
         self.stat.ok_or_else(|| FileRefusal::new(libc::ENOENT, Vec::new()))
     }
 
-    /// Reads the status of the file that is there now.
+    /// Reads the current status of the file.
     pub(super) fn refresh(&mut self) -> io::Result<FileStat> {
         let stat = files::stat(self.dir.as_fd(), &self.name)?;
         self.stat = Some(stat);
@@ -42,12 +42,12 @@ impl ResolvedName {
     }
 }
 
-/// This process's own link to what it has open.
+/// Path of this process's own link to an open file.
 pub(super) fn own_link(fd: BorrowedFd<'_>) -> CString {
     CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default()
 }
 
-/// Opens what a path names, only to have it: nothing waits, and nobody notices.
+/// Opens a path with `O_PATH`: it never blocks, and programs cannot observe it.
 pub(super) fn open(path: &CStr, follow: bool) -> Outcome<OwnedFd> {
     let flags = libc::O_PATH | if follow { 0 } else { libc::O_NOFOLLOW };
     let fd = files::openat2(None, path, flags, 0, ResolveMode::Ordinary)?;
@@ -61,7 +61,7 @@ fn refuse_proc(fd: OwnedFd) -> Outcome<OwnedFd> {
     Ok(fd)
 }
 
-/// Opens for use what was opened to have it, never waiting.
+/// Opens a file again for use, never blocking.
 pub(super) fn reopen(fd: BorrowedFd<'_>, flags: i32) -> io::Result<OwnedFd> {
     sys::open(&own_link(fd), flags | libc::O_NONBLOCK | libc::O_NOCTTY)
 }
@@ -72,9 +72,8 @@ pub(super) fn open_directory(path: &CStr) -> Outcome<OwnedFd> {
     Ok(reopen(fd.as_fd(), libc::O_RDONLY | libc::O_DIRECTORY)?)
 }
 
-/// Finds the directory and the name that a path leads to. With `follow`, where a link at its end
-/// leads to, whether something is there or not. With `parents`, directories that are missing are
-/// made.
+/// Finds the directory and the name that a path leads to. With `follow`, resolves a link at its
+/// end, even if its target does not exist. With `parents`, creates missing directories.
 pub(super) fn locate(path: &CStr, follow: bool, parents: bool) -> Outcome<ResolvedName> {
     let mut path = path.to_bytes().to_vec();
     let mut base: Option<OwnedFd> = None;
@@ -118,7 +117,7 @@ fn open_parent(base: Option<BorrowedFd<'_>>, parent: &[u8], make: bool) -> Outco
     }
 }
 
-/// Makes the directories of a path that are missing, and opens the last.
+/// Creates the missing directories of a path, and opens the last one.
 pub(super) fn make_directories(base: Option<BorrowedFd<'_>>, path: &[u8]) -> Outcome<OwnedFd> {
     let flags = libc::O_PATH | libc::O_DIRECTORY;
     let start = if path.first() == Some(&b'/') { c"/" } else { c"." };
@@ -131,7 +130,7 @@ pub(super) fn make_directories(base: Option<BorrowedFd<'_>>, path: &[u8]) -> Out
                     Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
                         return Err(error.into());
                     }
-                    // A link that leads nowhere is found again, and is an error then.
+                    // The next open fails if the name is a dangling link.
                     _ => {}
                 }
                 files::openat2(Some(dir.as_fd()), &part, flags, 0, ResolveMode::Ordinary)?

@@ -1,4 +1,4 @@
-//! Streams that outlive a single answer: files that are open, watches, archives.
+//! Streams that outlive a single answer: open files, watches, archives.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -24,13 +24,14 @@ use super::{Boxed, CHUNK_BYTES, FileCall, Result, SandboxFiles};
 pub struct OpenFile {
     /// Content from the beginning.
     pub file: tokio::fs::File,
-    /// Bytes in it when it was opened; programs may change that.
+    /// Size in bytes when it was opened; programs may change that.
     pub len: u64,
     /// Metadata.
     pub entry: SandboxFileEntry,
 }
 
-/// Content that is written to a file of the sandbox. To be finished: dropped, it leaves nothing.
+/// Writes content to a file of the sandbox. If it is dropped before [`FileWriter::finish`], no file
+/// remains.
 #[derive(Debug)]
 pub struct FileWriter {
     files: SandboxFiles,
@@ -49,11 +50,11 @@ impl FileWriter {
         Ok(FileWriter { files, file: tokio::fs::File::from_std(file.into()), path, mode })
     }
 
-    /// Waits until everything is written, and makes it what is found at the path.
+    /// Waits until everything is written, and puts the file at its path.
     ///
     /// # Errors
-    /// [`FilesError::NoSpace`], [`FilesError::Exists`] where somebody was faster, or whatever else
-    /// becomes of the path meanwhile.
+    /// [`FilesError::NoSpace`]; [`FilesError::Exists`] if the path was created meanwhile; others
+    /// for other changes of the path meanwhile.
     pub async fn finish(mut self) -> Result<SandboxFileEntry> {
         self.file.flush().await?;
         if self.mode == WriteMode::Append {
@@ -82,7 +83,7 @@ impl AsyncWrite for FileWriter {
     }
 }
 
-/// Events of a directory. Dropped, it ends.
+/// Events of a directory. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watch {
     _files: SandboxFiles,
@@ -101,7 +102,7 @@ enum WatchRecord {
     Mark(u64),
 }
 
-/// Marks of a watch: those that were asked for, and how far its reader is.
+/// Marks of a watch: those requested, and those that the reader has passed.
 #[derive(Debug)]
 struct WatchMarks {
     requests: tokio::sync::Mutex<MarkRequests>,
@@ -114,12 +115,12 @@ struct MarkRequests {
     count: u64,
 }
 
-/// A way to wait for a watch's reader, for somebody who is not the reader.
+/// Waits for a watch's reader, for callers other than the reader.
 #[derive(Clone, Debug)]
 pub struct WatchBarrier(Weak<WatchMarks>);
 
 impl WatchBarrier {
-    /// Waits until the reader has dealt with all that had happened when this was called: it asks
+    /// Waits until the reader has processed all events before this call, which it shows by asking
     /// for the next event. Returns at once when the watch has ended. Cancel-safe.
     pub async fn wait(&self) {
         let (mut passed, number) = {
@@ -137,7 +138,7 @@ impl WatchBarrier {
 }
 
 impl Watch {
-    /// Waits until the helper watches.
+    /// Waits until the helper has set up the watch.
     pub(super) async fn start(
         files: SandboxFiles,
         stream: UnixStream,
@@ -172,20 +173,21 @@ impl Watch {
         }
     }
 
-    /// Returns whether there was something. Cancel-safe.
+    /// Reads more records; returns false at the end. Cancel-safe.
     async fn read(&mut self) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         self.pending.reserve(CHUNK_BYTES);
         matches!(stream.read_buf(&mut self.pending).await, Ok(1..))
     }
 
-    /// A way to wait until this watch's reader knows what has happened by then.
+    /// Returns a handle to wait until this watch's reader has processed all events so far.
     #[must_use]
     pub fn barrier(&self) -> WatchBarrier {
         WatchBarrier(Arc::downgrade(&self.marks))
     }
 
-    /// The next event; `None` when what was watched is gone, or the sandbox. Cancel-safe.
+    /// Returns the next event; `None` when the watched path, or the sandbox, does not exist any
+    /// more. Cancel-safe.
     pub async fn next(&mut self) -> Option<WatchEvent> {
         loop {
             match self.pending_records.pop_front() {
@@ -211,7 +213,7 @@ impl Watch {
                 continue;
             }
             let event = WatchRecord::Event(WatchEvent::decode(record)?);
-            // One after the other says no more than one.
+            // Consecutive overflows have no more information than one.
             let is_overflow =
                 matches!(&event, WatchRecord::Event(it) if it.kind == WatchKind::Overflow);
             if !(is_overflow && self.pending_records.back() == Some(&event)) {
@@ -223,7 +225,7 @@ impl Watch {
     }
 }
 
-/// A tar archive as it is made. Dropped, nobody goes on making it.
+/// A tar archive as it is being written. Dropping it stops the writer.
 pub struct TarReader {
     _files: SandboxFiles,
     pipe: Option<pipe::Receiver>,
@@ -274,7 +276,7 @@ impl AsyncRead for TarReader {
             }
             self.pipe = None;
         }
-        // The bytes have ended; the answer says whether that is all of it.
+        // The stream has ended; the answer says whether the archive is complete.
         if let Some(answer) = &mut self.answer {
             let answer = ready!(answer.as_mut().poll(cx));
             self.answer = None;

@@ -1,13 +1,13 @@
-//! Types that callers of [`SandboxFiles`](super::SandboxFiles) give and get.
+//! Types in the interface of [`SandboxFiles`](super::SandboxFiles).
 
 use std::io;
 
 use crate::codec::{MalformedMessage, MessageReader};
 
-/// The user id that the sandbox's user has on its disk, and as which it is shown.
+/// User id of the sandbox's user on its disk, and in entries.
 pub(crate) const SHOWN_USER: u32 = 1000;
 
-/// Kind of a directory's entry.
+/// Kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file.
@@ -16,7 +16,7 @@ pub enum EntryKind {
     Dir,
     /// A symbolic link.
     Symlink,
-    /// A pipe with a name, a socket or a device.
+    /// A named pipe, a socket or a device.
     Other,
 }
 
@@ -28,26 +28,26 @@ pub struct SandboxFileEntry {
     pub name: String,
     /// The absolute path inside the sandbox.
     pub path: String,
-    /// Kind.
+    /// Kind of the entry.
     pub kind: EntryKind,
-    /// Bytes of content; of a link, those of its target.
+    /// Size of the content in bytes; for a link, of its target.
     pub size: u64,
     /// Permissions, the lower twelve bits.
     pub mode: u32,
-    /// The owner: 1000 is the sandbox's user, 0 root, 65534 anybody else.
+    /// The owner: 1000 is the sandbox's user, 0 root, 65534 any other.
     pub uid: u32,
-    /// The group, likewise.
+    /// The group, with the same meanings.
     pub gid: u32,
-    /// When the content was changed, in nanoseconds since 1970; what programs set it to.
+    /// Modification time, in nanoseconds since 1970; programs can set it.
     pub modified_ns: i64,
-    /// Target of a link, as it is written there.
+    /// Target of a link, as stored.
     pub symlink_target: Option<String>,
-    /// The path with all links followed, where that was asked for.
+    /// The path with all links resolved, if that was requested.
     pub resolved: Option<String>,
 }
 
 impl SandboxFileEntry {
-    /// Reads what the helper wrote about the entry at `path`.
+    /// Decodes the helper's answer about the entry at `path`.
     pub(super) fn decode(
         r: &mut MessageReader<'_>,
         path: &[u8],
@@ -82,38 +82,38 @@ impl SandboxFileEntry {
 /// Content of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryListing {
-    /// By path.
+    /// Entries, sorted by path.
     pub entries: Vec<SandboxFileEntry>,
-    /// There is more than was asked for, or than there is room for.
+    /// True if there are more entries than requested, or than the maximum.
     pub cut: bool,
 }
 
-/// Treatment of content that is there already.
+/// Treatment of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
-    /// There must be none: [`FilesError::Exists`].
+    /// Is an error: [`FilesError::Exists`].
     Create,
-    /// Replaced in one step, when everything is written.
+    /// Is replaced atomically, when everything is written.
     Replace,
-    /// Kept, and what is written is appended, at once and not in one step.
+    /// Is kept; writes are appended immediately, not atomically.
     Append,
 }
 
 /// Treatment of missing parent directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingParents {
-    /// They are.
+    /// Are created.
     Make,
-    /// That is an error: [`FilesError::NotFound`].
+    /// Are an error: [`FilesError::NotFound`].
     Expect,
 }
 
 /// Depth of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListDepth {
-    /// The one alone.
+    /// Only the file or directory itself.
     Single,
-    /// The directory with all that is below.
+    /// The directory with everything below it.
     Recursive,
 }
 
@@ -129,17 +129,18 @@ pub enum LinkMode {
 /// Kind of change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchKind {
-    /// New, or was moved here.
+    /// Created, or moved here.
     Create,
     /// Content changed.
     Write,
-    /// Gone.
+    /// Removed.
     Remove,
-    /// Moved away from here; where it goes to is an event of its own.
+    /// Moved away from here; its new place is a separate event.
     Rename,
     /// Permissions, owner or times changed.
     Chmod,
-    /// Events were lost, or not everything is watched: whoever needs to know lists again.
+    /// Events were lost, or not everything is watched: callers that need completeness must list
+    /// again.
     Overflow,
 }
 
@@ -148,7 +149,7 @@ pub enum WatchKind {
 pub struct WatchEvent {
     /// Kind of change.
     pub kind: WatchKind,
-    /// To which file, from the watched directory on; empty for the directory itself.
+    /// File that changed, relative to the watched directory; empty for the directory itself.
     pub path: String,
 }
 
@@ -168,16 +169,16 @@ impl WatchEvent {
     }
 }
 
-/// Usage of what an archive brought, or of what is below a path.
+/// Usage of the entries of an archive, or below a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeUsage {
     /// Files, directories and links.
     pub entries: u64,
-    /// Bytes: of content that was imported, or of room on the disk.
+    /// Bytes: of imported content, or of disk space.
     pub bytes: u64,
 }
 
-/// Why something could not be done to a file.
+/// Why an operation on a file failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// Not found.
@@ -189,37 +190,37 @@ pub enum FilesError {
     /// A part of the path is not a directory.
     #[error("not a directory")]
     NotADirectory,
-    /// Is a directory, where a file is needed.
+    /// Is a directory, but a file is required.
     #[error("is a directory")]
     IsADirectory,
     /// The sandbox's user may not do this.
     #[error("permission denied")]
     PermissionDenied,
-    /// The directory has something in it.
+    /// The directory is not empty.
     #[error("directory not empty")]
     NotEmpty,
-    /// The disk is full, or has no room for another file.
+    /// The disk is full, or has no free inode.
     #[error("no space left on the disk")]
     NoSpace,
-    /// More than the sandbox's limits allow; the limit.
+    /// Exceeds a limit of the sandbox; the limit.
     #[error("too large: {0}")]
     TooLarge(String),
-    /// More at a time than there may be; of what.
+    /// Too many at a time; of which kind.
     #[error("too many {0}")]
     TooMany(String),
-    /// Invalid request; why.
+    /// Invalid request; the reason.
     #[error("{0}")]
     Invalid(String),
-    /// The sandbox has ended, or its helper; another one may be asked.
+    /// The sandbox or its helper has ended; a new helper may be requested.
     #[error("the sandbox does not answer")]
     Lost,
-    /// Anything else.
+    /// Any other error.
     #[error("use the file system")]
     Io(#[source] io::Error),
 }
 
 impl FilesError {
-    /// Returns what an errno of the helper means; `detail` is empty or says more.
+    /// Converts an errno of the helper; `detail` is empty or says more.
     pub(super) fn from_errno(errno: i32, detail: String) -> FilesError {
         let or = |text: &str| if detail.is_empty() { text.to_owned() } else { detail.clone() };
         match errno {
