@@ -1,4 +1,4 @@
-//! Compiles the start hook of the warm Java, a library that the virtual machine loads.
+//! Compiles the start hook of the warm Java runtime, a library that the virtual machine loads.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ const SOURCE: &str = "src/warm/start.c";
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={SOURCE}");
     let library = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("no OUT_DIR")?).join("start.so");
-    // The functions of the C library that it calls are there when it is loaded, whichever that is.
+    // Its C library functions are resolved when it is loaded, whichever C library that is.
     let status = cc::Build::new()
         .warnings_into_errors(true)
         .extra_warnings(true)

@@ -1,8 +1,8 @@
-//! The bytes between server, spawner and guest init.
+//! Encoding of messages between server, spawner and guest init.
 //!
-//! All three are the same binary, so there is no version to negotiate and no stranger to parse: the
-//! format is fixed fields in order, lengths first. Reading is checked all the same, because a
-//! length that is wrong must end in an error and not in a wrong sandbox.
+//! All three are the same binary, so versions are not negotiated and all peers are trusted: the
+//! format is fixed fields in order, lengths first. Decoding checks lengths all the same, because a
+//! wrong one must cause an error and not a wrong sandbox.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::spec::{ProgramLimits, SeccompProfile, TerminalDimensions};
 
 pub(crate) mod session;
 
-/// Largest message to a guest init; what is larger travels in a sealed anonymous file. Small,
-/// because two processes make room for it in every sandbox, and each page that they touch costs a
+/// Largest message to a guest init; larger ones are sent in a sealed anonymous file. Small, because
+/// two processes have a buffer for it in every sandbox, and each page that they touch costs a
 /// fault.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
-/// A message did not have the form it must have.
+/// A message does not have the required form.
 #[derive(Debug, thiserror::Error)]
 #[error("malformed message between cove processes")]
 pub(crate) struct MalformedMessage;
@@ -62,7 +62,7 @@ impl MessageWriter {
     }
 }
 
-/// Takes a message apart.
+/// Reads the fields of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageReader<'a>(pub(crate) &'a [u8]);
 
@@ -111,11 +111,12 @@ impl<'a> MessageReader<'a> {
     pub(crate) fn string(&mut self) -> Result<String, MalformedMessage> {
         String::from_utf8(self.bytes()?.to_vec()).map_err(|_| MalformedMessage)
     }
-    /// Returns whether nothing is left.
+    /// Returns whether all bytes are read.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// Reads a count that cannot exceed what is left, so that a wrong one cannot reserve memory.
+    /// Reads a count that cannot exceed the remaining bytes, so that a wrong one cannot reserve
+    /// memory.
     pub(crate) fn count(&mut self) -> Result<usize, MalformedMessage> {
         let n = usize::try_from(self.u32()?).map_err(|_| MalformedMessage)?;
         if n > self.0.len() { Err(MalformedMessage) } else { Ok(n) }
@@ -140,7 +141,7 @@ pub(crate) mod from_spawner {
 
 /// First byte of a message from the server to a guest init.
 pub(crate) mod to_guest {
-    /// Start a command; the message itself.
+    /// Start a command, with the whole message.
     pub(crate) const START: u8 = 1;
     /// Start a command; the message is in the last descriptor.
     pub(crate) const START_IN_FILE: u8 = 2;
@@ -155,17 +156,17 @@ pub(crate) mod to_guest {
 
 /// First byte of a message from a guest init to the server.
 pub(crate) mod from_guest {
-    /// Message: set up.
+    /// The guest init is set up.
     pub(crate) const READY: u8 = 1;
-    /// A step failed; the sandbox is of no use.
+    /// A step failed; the sandbox is unusable.
     pub(crate) const FAILED: u8 = 2;
     /// A command has ended.
     pub(crate) const EXIT: u8 = 3;
     /// A file of the command could not be placed.
     pub(crate) const FILE: u8 = 4;
-    /// The other side of the command's terminal, as a descriptor; before the command starts.
+    /// The server's side of the command's terminal, as a descriptor; before the command starts.
     pub(crate) const TERMINAL: u8 = 5;
-    /// Sockets that listen on the command's ports, as descriptors; before all else.
+    /// Sockets that listen on the command's ports, as descriptors; before all other messages.
     pub(crate) const LISTENING: u8 = 6;
     /// The layers are mounted.
     pub(crate) const MOUNTED: u8 = 7;
@@ -177,14 +178,14 @@ pub(crate) enum StreamSetup {
     /// Descriptors: output, then errors unless they are `merged` with it, then input if there is
     /// one.
     Given { merged: bool, has_stdin: bool },
-    /// A terminal, which the guest init makes.
+    /// A terminal, which the guest init creates.
     Terminal(TerminalDimensions),
     /// Streams that the waiting runtime has already.
     Waiting,
 }
 
 impl StreamSetup {
-    /// Descriptors of streams that come with the message.
+    /// Returns the number of stream descriptors in the message.
     pub(crate) fn descriptor_count(self) -> usize {
         match self {
             StreamSetup::Given { merged, has_stdin } => {
@@ -225,7 +226,7 @@ pub(crate) struct PlacedFile<'a> {
 /// Location of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoredContent<'a> {
-    /// Here.
+    /// Inline bytes.
     Bytes(&'a [u8]),
     /// The first `len` bytes of one of the shared descriptors.
     Shared { index: usize, len: u64 },
@@ -233,17 +234,17 @@ pub(crate) enum StoredContent<'a> {
 
 /// Command for the guest init. Borrowed from the received message.
 ///
-/// The descriptors that come with it, in this order: those of `streams`, those of `extra`, those of
-/// shared content, and the message itself where it is in a file.
+/// Its descriptors, in this order: those of `streams`, those of `extra`, those of shared content,
+/// and the message itself if it is in a file.
 #[derive(Debug)]
 pub(crate) struct StartMessage<'a> {
     pub(crate) streams: StreamSetup,
     /// Numbers of further descriptors.
     pub(crate) extra: Vec<u32>,
-    /// Ports at which the server listens, on the sandbox's own loopback.
+    /// Ports of the sandbox's own loopback at which the server listens.
     pub(crate) ports: Vec<u16>,
     pub(crate) last: bool,
-    /// For the runtime that waits in the sandbox.
+    /// True if it is for the runtime that waits in the sandbox.
     pub(crate) warm: bool,
     pub(crate) profile: SeccompProfile,
     pub(crate) limits: ProgramLimits,
@@ -256,7 +257,7 @@ pub(crate) struct StartMessage<'a> {
 }
 
 impl<'a> StartMessage<'a> {
-    /// Writes down everything after the kind byte.
+    /// Encodes everything after the kind byte.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = self
             .streams
@@ -294,7 +295,7 @@ impl<'a> StartMessage<'a> {
         w.finish()
     }
 
-    /// Reads what [`StartMessage::encode`] wrote, from after the kind byte.
+    /// Decodes a message of [`StartMessage::encode`], from after the kind byte.
     pub(crate) fn decode(r: &mut MessageReader<'a>) -> Result<Self, MalformedMessage> {
         let streams = StreamSetup::decode(r)?;
         let last = r.u8()? != 0;
@@ -339,7 +340,7 @@ impl<'a> StartMessage<'a> {
     }
 }
 
-/// End of a command, as the guest init saw it.
+/// End of a command as measured by the guest init.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndReport {
     pub(crate) code: Option<i32>,
@@ -347,7 +348,7 @@ pub(crate) struct EndReport {
     pub(crate) exec_errno: Option<i32>,
     pub(crate) cpu_breached: bool,
     pub(crate) wall_breached: bool,
-    /// The server's message ended it.
+    /// True if the server's message ended it.
     pub(crate) stopped: bool,
     pub(crate) cpu: Duration,
     pub(crate) wall: Duration,
@@ -356,7 +357,7 @@ pub(crate) struct EndReport {
     pub(crate) memory_limit_reached: bool,
     pub(crate) processes_peak: u64,
     pub(crate) oom_kills: u64,
-    /// For each output asked for: 0 when its descriptor follows in order, or an errno.
+    /// For each requested output: 0 if its descriptor follows in order, or an errno.
     pub(crate) outputs: Vec<i32>,
 }
 
@@ -388,7 +389,7 @@ impl EndReport {
         w.finish()
     }
 
-    /// Reads what [`EndReport::encode`] wrote, from after the kind byte.
+    /// Decodes a message of [`EndReport::encode`], from after the kind byte.
     pub(crate) fn decode(r: &mut MessageReader<'_>) -> Result<Self, MalformedMessage> {
         let mut some = || -> Result<Option<i32>, MalformedMessage> {
             let present = r.u8()? != 0;

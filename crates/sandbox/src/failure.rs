@@ -4,16 +4,16 @@ use std::io;
 
 use crate::codec::{MalformedMessage, MessageReader, MessageWriter};
 
-/// Characters of a step that travel between processes.
+/// Maximum number of characters of a step in messages between processes.
 pub(crate) const STEP_CHARS_MAX: usize = 200;
 
-/// Failed step with its errno. Travels between processes.
+/// Failed step with its errno. Sent between processes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{step}: {}", io::Error::from_raw_os_error(*errno))]
 pub struct StepFailure {
-    /// Step that was tried, as a verb phrase: "mount /proc".
+    /// The attempted step, as a verb phrase: "mount /proc".
     pub step: String,
-    /// The kernel's answer.
+    /// Error of the kernel.
     pub errno: i32,
 }
 
@@ -23,7 +23,7 @@ impl StepFailure {
     }
 
     pub(crate) fn encode(&self, kind: u8) -> Vec<u8> {
-        // A step can name a file, and a file's path can be longer than the room for a message.
+        // A step can name a file, whose path can be longer than a message.
         let step: String = self.step.chars().take(STEP_CHARS_MAX).collect();
         MessageWriter::new(kind).bytes(step.as_bytes()).u32(self.errno.cast_unsigned()).finish()
     }

@@ -1,5 +1,4 @@
-//! Entry points of the fuzz targets: each takes bytes and asserts what holds of whatever is read
-//! from them.
+//! Entry points of the fuzz targets: each decodes bytes and asserts properties of the result.
 
 use crate::codec::session::{ProcessEnd, SandboxUsage, SessionSandboxLimits, StartProgram};
 use crate::codec::{EndReport, MalformedMessage, MessageReader, MessageWriter, StartMessage};
@@ -7,13 +6,13 @@ use crate::failure::{STEP_CHARS_MAX, StepFailure};
 pub use crate::guest::files::fuzzing::archive;
 use crate::session::files::wire;
 
-/// Bytes before the body of a message that has no id.
+/// Length of the head of a message without an id.
 const KIND_BYTES: usize = 1;
-/// Bytes before the body of a frame of a session: its kind and its id.
+/// Length of the head of a frame of a session: its kind and its id.
 const FRAME_HEAD_BYTES: usize = 9;
 
-/// Reads a message without its head, writes it, and reads that. No function, because some messages
-/// borrow what they are read from.
+/// Decodes a message without its head, encodes it, and decodes that. A macro, because some messages
+/// borrow from the bytes.
 macro_rules! again {
     ($bytes:expr, $head_bytes:expr, $read:expr, $write:expr) => {
         if let Ok(message) = $read(&mut MessageReader($bytes)) {
@@ -25,8 +24,8 @@ macro_rules! again {
     };
 }
 
-/// Reads `bytes` as each message between server, spawner, guest init and file helper. A message
-/// that is read and written again reads the same, but for the end of a long step.
+/// Decodes `bytes` as each message between server, spawner, guest init and file helper. A decoded
+/// message survives encoding and decoding, except for the end of a long step.
 pub fn messages(bytes: &[u8]) {
     again!(bytes, KIND_BYTES, StartMessage::decode, |it: &StartMessage<'_>| it.encode());
     again!(bytes, KIND_BYTES, EndReport::decode, |it: &EndReport| it.encode());
@@ -51,13 +50,13 @@ pub fn messages(bytes: &[u8]) {
     records(bytes);
 }
 
-/// Reads a failure as it would be written: the end of a long step is cut off.
+/// Decodes a failure as it would be encoded: the end of a long step is cut off.
 fn step_failure(reader: &mut MessageReader<'_>) -> Result<StepFailure, MalformedMessage> {
     let StepFailure { step, errno } = StepFailure::decode(reader)?;
     Ok(StepFailure { step: step.chars().take(STEP_CHARS_MAX).collect(), errno })
 }
 
-/// Takes records from a pipe: each is shorter than what is left, and no longer than one may be.
+/// Takes records from a pipe: each must fit into the remaining bytes, and into the maximum length.
 fn records(bytes: &[u8]) {
     let mut rest = bytes;
     loop {

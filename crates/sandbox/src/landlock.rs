@@ -1,5 +1,5 @@
-//! File system restriction by the kernel's Landlock module, where there is no other user id to
-//! separate sandboxed code from its caller: the rootless case.
+//! File system restriction by the kernel's Landlock module, for the rootless case, in which no
+//! other user id separates sandboxed code from its caller.
 //!
 //! # References
 //! - <https://docs.kernel.org/userspace-api/landlock.html>
@@ -15,11 +15,11 @@ const EXECUTE: u64 = 1;
 const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIR: u64 = 1 << 3;
-/// All thirteen accesses of the first version.
+/// All thirteen access rights of the first version.
 const ALL: u64 = (1 << 13) - 1;
 const READ: u64 = EXECUTE | READ_FILE | READ_DIR;
 
-/// Paths and the accesses that a sandbox has there.
+/// Paths and a sandbox's access rights to them.
 const RULES: &[(&CStr, u64)] = &[
     (c"/", READ),
     (c"/workspace", ALL),

@@ -1,4 +1,4 @@
-//! Active layers of isolation, for people and for `cove doctor`.
+//! Active layers of isolation, for reports and for `cove doctor`.
 //!
 //! # References
 //! - <https://docs.kernel.org/filesystems/overlayfs.html>
@@ -8,15 +8,15 @@ use std::fmt;
 use crate::cgroup::CgroupSupport;
 use crate::seccomp;
 
-/// Isolation of sandboxed code on this host. Nothing is left out silently: a layer that is not
-/// there is a field that says so.
+/// Isolation of sandboxed code on this host. A missing layer is never omitted silently: its field
+/// shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IsolationLayers {
     /// Started as root: each sandbox has user ids of its own.
     pub root: bool,
-    /// First and last user id that sandboxes run under; none without root.
+    /// First and last user id of sandboxes; None without root.
     pub users: Option<(u32, u32)>,
-    /// A user namespace stands in for root.
+    /// A user namespace replaces root.
     pub user_namespace: bool,
     /// Namespaces that are fresh in every sandbox, or empty (network).
     pub namespaces: Vec<&'static str>,
@@ -24,7 +24,7 @@ pub struct IsolationLayers {
     pub cgroups: CgroupSupport,
     /// Number of rules of the system call policy.
     pub seccomp_rules: usize,
-    /// Version of Landlock where it is used (rootless); 0 where user ids do its work.
+    /// Version of Landlock if it is used (rootless); 0 if user ids are used instead.
     pub landlock: u32,
     /// Untrusted code runs although memory or processes are not limited.
     pub insecure_no_limits: bool,

@@ -1,12 +1,12 @@
-//! From a copy of the guest init to sandboxed code.
+//! Turns a child of the guest init into sandboxed code.
 //!
 //! In two halves. *Parking* is everything that does not depend on the program: control groups,
-//! identity, system call policy; it is done ahead, when the sandbox is prepared. *Release* is what
-//! is left when the program is known: its streams, its limits, and `execve`. Between the two the
-//! process waits, without privileges, for the guest init, in whose memory it is ([`sys::parked`]).
+//! identity, system call policy; it happens when the sandbox is prepared. *Release* is the part
+//! that needs the program: its streams, its limits, and `execve`. In between, the process waits,
+//! without privileges, for the guest init, whose memory it shares ([`sys::parked`]).
 //!
-//! Both only go forward: a step that fails is noted in the shared page and ends the process. The
-//! order matters, and where it does, the step says why.
+//! Both only go forward: a step that fails is recorded in the shared page and ends the process. The
+//! order of steps matters; comments give the reason where it does.
 
 use std::ffi::CString;
 use std::io;
@@ -20,18 +20,18 @@ use crate::sys::{
     self, BpfInstruction, CStringArray, FailurePage, ParkedChild, ParkingPlace, ParkingSteps,
 };
 
-/// Exit code of a child whose program was never started; the page says why.
+/// Exit code of a child whose program was never started; the page has the reason.
 const NOT_STARTED: i32 = 125;
-/// `PATH` of a program that is given none.
+/// `PATH` of a program whose environment has none.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 /// Bytes of POSIX message queues of a sandbox's user (`RLIMIT_MSGQUEUE`). A queue with default
-/// attributes counts as 10 messages of 8192 bytes and about 1 KiB beside them (mq_overview(7),
-/// getrlimit(2)), so that there may be twelve of those.
+/// attributes counts as 10 messages of 8192 bytes and about 1 KiB of overhead (mq_overview(7),
+/// getrlimit(2)), so that twelve of those fit.
 const MESSAGE_QUEUE_BYTES_MAX: u64 = 1 << 20;
-/// Signals that may wait for a sandbox's user (`RLIMIT_SIGPENDING`).
+/// Signals that may be queued for a sandbox's user (`RLIMIT_SIGPENDING`).
 const PENDING_SIGNALS_MAX: u64 = 4096;
 
-/// The steps, by the number they have in the shared page (from 1).
+/// Names of the steps, by their number in the shared page (from 1).
 const STEPS: [&str; 14] = [
     "enter the control groups",
     "hide the control groups",
@@ -57,12 +57,12 @@ const EXECUTE: i32 = 14;
 pub(crate) enum NotStarted {
     /// The program cannot be executed: the program's fault, with the errno of `execve`.
     Program(i32),
-    /// A step before failed: ours, with its name and errno.
+    /// An earlier step failed: the sandbox's fault, with the step's name and errno.
     Step(&'static str, i32),
 }
 
 impl NotStarted {
-    /// Makes sense of a note in the shared page.
+    /// Decodes a note in the shared page.
     pub(crate) fn from_page(page: &FailurePage) -> Option<NotStarted> {
         let (step, errno) = page.take()?;
         if step == EXECUTE {
@@ -80,20 +80,20 @@ pub(crate) struct ParkingPlan<'a> {
     pub(crate) entrances: &'a [OwnedFd],
     /// True if there are control groups to hide.
     pub(crate) hide_groups: bool,
-    /// Resources that only resource limits bound here.
+    /// Resources that only per-process limits bound here.
     pub(crate) unlimited: UnlimitedResources,
-    /// User and group to become; `None` where there is only one (rootless).
+    /// User and group to become; `None` if there is only one (rootless).
     pub(crate) user: Option<u32>,
-    /// Directory that the program begins in.
+    /// Working directory of the program.
     pub(crate) workdir: BorrowedFd<'a>,
-    /// File system restriction, where it is used.
+    /// File system restriction, if it is used.
     pub(crate) landlock: Option<BorrowedFd<'a>>,
     pub(crate) filter: &'a [BpfInstruction],
 }
 
 impl ParkingPlan<'_> {
-    /// Starts a process that parks and waits for a plan of its program, or has noted why it cannot.
-    /// When it has noted nothing, it was ended.
+    /// Starts a process that parks and waits for a plan of its program, or has recorded why it
+    /// cannot. Without a record, the process was killed.
     pub(crate) fn start(
         &self,
         place: &'static ParkingPlace<ProgramPlan>,
@@ -116,8 +116,8 @@ impl ParkingPlan<'_> {
         place.park(group, steps)
     }
 
-    /// Parks and becomes a runtime that waits for its program by itself. Returns only when a step
-    /// has failed, with the code to exit with.
+    /// Parks and becomes a runtime that waits for its program itself. Returns only if a step has
+    /// failed, with the exit code.
     pub(crate) fn become_runtime(&self, runtime: &WarmRuntimePlan<'_>, page: &FailurePage) -> i32 {
         let Err((step, error)) = self.park().and_then(|()| runtime.execute(self));
         page.set(step, error.raw_os_error().unwrap_or(libc::EIO));
@@ -130,7 +130,7 @@ impl ParkingPlan<'_> {
             step += 1;
             f().map_err(|error| (step, error))
         };
-        // First of all, so that everything from here on is counted and limited.
+        // First of all, so that all later steps are accounted and limited.
         attempt(&|| self.entrances.iter().try_for_each(|fd| sys::write_all(fd.as_fd(), b"0")))?;
         attempt(&|| if self.hide_groups { sys::unshare(libc::CLONE_NEWCGROUP) } else { Ok(()) })?;
         attempt(&sys::setsid)?;
@@ -141,7 +141,7 @@ impl ParkingPlan<'_> {
         attempt(&|| self.user.map_or(Ok(()), sys::setresuid))?;
         attempt(&|| sys::set_capabilities(0))?;
         attempt(&|| {
-            // Without it neither restriction may be set, and set-user-ID files would matter.
+            // Required for both restrictions; it also disables set-user-ID files.
             sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
             self.landlock.map_or(Ok(()), sys::landlock_restrict)
         })?;
@@ -150,7 +150,7 @@ impl ParkingPlan<'_> {
     }
 }
 
-/// A program to become, made ready by the guest init in the memory that both have.
+/// A program to become, prepared by the guest init in the shared memory.
 #[derive(Debug)]
 pub(crate) struct ProgramPlan {
     program: ExecProgram,
@@ -159,7 +159,7 @@ pub(crate) struct ProgramPlan {
     extra: Vec<u32>,
     limits: ProgramLimits,
     unlimited: UnlimitedResources,
-    /// Takes the reason why the program was not started.
+    /// Page for the reason why the program was not started.
     page: FailurePage,
 }
 
@@ -180,7 +180,8 @@ impl ProgramPlan {
         })
     }
 
-    /// Becomes the program. Returns only when it fails: the step, and its error. Allocates nothing.
+    /// Becomes the program. Returns only on failure, with the step and its error. Allocates
+    /// nothing.
     fn execute(&self, fds: &[Option<OwnedFd>]) -> (i32, io::Error) {
         let ready = connect(self.streams, &self.extra, fds)
             .and_then(|()| set_limits(&self.limits, self.unlimited));
@@ -191,13 +192,13 @@ impl ProgramPlan {
     }
 }
 
-/// Memory that a program may have until it is executed: its arguments and environment, and room for
-/// the kernel. When a group has too little before that, the kernel kills everything that shares the
-/// memory of its victim, the guest init as well.
+/// Memory that a program needs until it is executed: its arguments and environment, and room for
+/// the kernel. If the group has less before that, the kernel kills all processes that share the
+/// memory of its victim, including the guest init.
 pub(crate) fn execution_bytes(start: &StartMessage<'_>) -> u64 {
     const ROOM: u64 = 4 << 20;
     let words = start.argv.iter().chain(&start.env);
-    // Its end, and the pointer to it.
+    // The final NUL, and the pointer to the string.
     let bytes = words.map(|word| word.len() + 1 + size_of::<usize>()).sum::<usize>();
     u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(ROOM)
 }
@@ -220,12 +221,12 @@ fn set_limits(l: &ProgramLimits, unlimited: UnlimitedResources) -> io::Result<()
     command_limits(l, unlimited).try_for_each(|(resource, value)| lower_limit(resource, value))
 }
 
-/// The limits of one process that follow from those of a command.
+/// Returns the limits of one process that follow from those of a command.
 pub(crate) fn command_limits(
     l: &ProgramLimits,
     unlimited: UnlimitedResources,
 ) -> impl Iterator<Item = (libc::__rlimit_resource_t, u64)> {
-    // One second of slack: the guest init measures exactly; this is the net below it.
+    // One second of slack: the guest init measures exactly; this limit is the fallback.
     let cpu_seconds = l.cpu.as_secs() + u64::from(l.cpu.subsec_nanos() > 0) + 1;
     [
         (libc::RLIMIT_CPU, Some(cpu_seconds)),
@@ -239,8 +240,7 @@ pub(crate) fn command_limits(
     .filter_map(|(resource, value)| Some((resource, value?)))
 }
 
-/// Sets a limit; where it is above the host's own, that one stays, because raising it is a
-/// privilege.
+/// Sets a limit, or keeps the host's own if that is lower, because raising it requires a privilege.
 pub(crate) fn lower_limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
     match sys::set_limit(resource, value) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
@@ -250,21 +250,21 @@ pub(crate) fn lower_limit(resource: libc::__rlimit_resource_t, value: u64) -> io
     }
 }
 
-/// Gives the program its descriptors, and nothing else: those of its streams, then the further
-/// ones. `fds` stay open until the program is executed: their numbers may be the program's by then.
+/// Gives the program its descriptors and no others: those of its streams, then the further ones.
+/// `fds` stay open until the program is executed: their numbers may be the program's by then.
 fn connect(streams: StreamSetup, extra: &[u32], fds: &[Option<OwnedFd>]) -> io::Result<()> {
     let missing = || io::Error::from_raw_os_error(libc::EBADF);
     let stream_count = match streams {
         StreamSetup::Given { .. } => streams.descriptor_count(),
         StreamSetup::Terminal(_) => 1,
-        // Such a command is for a process that has them.
+        // Such a command is only for a process that already has its streams.
         StreamSetup::Waiting => return Err(missing()),
     };
     if fds.len() != stream_count + extra.len() || extra.len() > EXTRA_MAX {
         return Err(missing());
     }
     let (given, further) = fds.split_at(stream_count);
-    // Out of the way first: what one is to be can be the number that another one has.
+    // Moved aside first: the target number of one can be the current number of another.
     let least = RawFd::try_from(EXTRA_NUMBER_MAX + 1).map_err(|_| missing())?;
     let mut aside = [const { None::<OwnedFd> }; EXTRA_MAX];
     for (place, fd) in aside.iter_mut().zip(further) {
@@ -310,12 +310,12 @@ pub(crate) struct WarmRuntimePlan<'a> {
     pub(crate) limits: ProgramLimits,
     /// Standard input, output and error.
     pub(crate) streams: [BorrowedFd<'a>; 3],
-    /// Socket of the message that says what the program is.
+    /// Socket for the message with the program.
     pub(crate) socket: BorrowedFd<'a>,
 }
 
 impl WarmRuntimePlan<'_> {
-    /// The number of the descriptor on which a runtime waits.
+    /// Number of the descriptor on which a runtime waits.
     const SOCKET: i32 = 3;
 
     fn execute(
@@ -338,18 +338,18 @@ impl WarmRuntimePlan<'_> {
     }
 }
 
-/// A program as `execve` wants it.
+/// A program in the form that `execve` requires.
 #[derive(Debug)]
 pub(crate) struct ExecProgram {
-    /// Files that it can be, in the order in which they are tried.
+    /// Candidate files, in the order in which they are tried.
     candidates: Vec<CString>,
     argv: CStringArray,
     env: CStringArray,
 }
 
 impl ExecProgram {
-    /// As `execvp` finds it: as given when the name contains a slash, else in each directory of the
-    /// path.
+    /// Resolves the file like `execvp`: the name itself if it contains a slash, otherwise in each
+    /// directory of the path.
     pub(crate) fn of(argv: &[&[u8]], env: &[&[u8]]) -> io::Result<ExecProgram> {
         let strings = |list: &[&[u8]]| -> io::Result<CStringArray> {
             let strings: Result<Vec<CString>, _> = list.iter().map(|s| CString::new(*s)).collect();
@@ -366,14 +366,15 @@ impl ExecProgram {
         Ok(ExecProgram { candidates, argv: strings(argv)?, env: strings(env)? })
     }
 
-    /// Executes it. Returns only when it fails. Allocates nothing.
+    /// Executes it. Returns only on failure. Allocates nothing.
     pub(crate) fn execute(&self) -> io::Error {
         let mut error = io::Error::from_raw_os_error(libc::ENOENT);
         for file in &self.candidates {
             let this = sys::execve(file, &self.argv, &self.env);
             match this.raw_os_error() {
                 Some(libc::ENOENT | libc::ENOTDIR) => {}
-                // It is there but may not be executed: keep looking, but say so at the end.
+                // The file exists but may not be executed: continues, but returns this error at the
+                // end.
                 Some(libc::EACCES) => error = this,
                 _ => return this,
             }

@@ -1,4 +1,4 @@
-//! Requests to a sandbox and its answers: plain data, no kernel in reach.
+//! Commands for sandboxes and their results: plain data without I/O.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,31 +15,31 @@ use crate::shared::SharedFile;
 /// Configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Sandboxes that may exist at one time, prepared ones included.
+    /// Maximum number of sandboxes, including prepared ones.
     pub slots: usize,
-    /// Sandboxes kept prepared ahead of demand; at most `slots`.
+    /// Number of sandboxes kept prepared ahead of demand; at most `slots`.
     pub warm: usize,
-    /// Sessions that may exist at one time, prepared sandboxes for them included; beside `slots`. 0
-    /// where there are none.
+    /// Maximum number of sessions, including prepared sandboxes for them; in addition to `slots`. 0
+    /// disables sessions.
     pub sessions: usize,
-    /// Sandboxes for sessions kept prepared ahead of demand; at most `sessions`.
+    /// Number of sandboxes for sessions kept prepared ahead of demand; at most `sessions`.
     pub sessions_ready: usize,
-    /// Spawner processes; one per core is right.
+    /// Number of spawner processes; one per core is best.
     pub spawners: usize,
     /// First of the user ids that sandboxes run under (two per slot); ignored without root.
     pub uid_base: u32,
-    /// Root file system that a sandbox sees.
+    /// Root file system of sandboxes.
     pub image: HostImage,
     /// Interpreters that are started ahead of their programs.
     pub runtimes: Vec<WarmRuntime>,
-    /// Run although the kernel gives no memory or process limits here.
+    /// Whether to run even if the kernel provides no memory or process limits here.
     pub insecure_no_limits: bool,
 }
 
 /// The default image: the host's `/usr`, read-only, with a minimal private `/etc`.
 #[derive(Clone, Debug, Default)]
 pub struct HostImage {
-    /// Directories outside `/usr` that are shown read-only at a neutral path.
+    /// Directories outside `/usr` that sandboxes see read-only at a neutral path.
     pub toolchains: Vec<Toolchain>,
 }
 
@@ -48,7 +48,7 @@ pub struct HostImage {
 pub struct Toolchain {
     /// Path on the host.
     pub source: PathBuf,
-    /// Name below `/opt` inside: one path component.
+    /// Name below `/opt` in sandboxes: one path component.
     pub name: String,
 }
 
@@ -57,34 +57,35 @@ pub struct Toolchain {
 pub struct WarmRuntime {
     /// Name by which it is requested.
     pub name: String,
-    /// Interpreter, and how it is kept.
+    /// Kind of the interpreter, which determines how it is kept.
     pub kind: WarmKind,
-    /// Beginning of every command for it: an absolute path, and arguments up to the fixed name of
-    /// the program's file. A command may have more after these.
+    /// Prefix of every command for it: an absolute path, and arguments up to the fixed name of the
+    /// program's file. A command may have further arguments.
     pub argv: Vec<Vec<u8>>,
-    /// The environment that it starts with. That of a command may differ in what the interpreter
-    /// reads only when a program asks for it.
+    /// Environment of its start. A command's environment may differ only in variables that the
+    /// interpreter reads on a program's request.
     pub env: Vec<Vec<u8>>,
     /// Limits while it waits.
     pub limits: ProgramLimits,
-    /// Sandboxes kept prepared with it. They make room when others need their slots.
+    /// Number of sandboxes kept prepared with it. They are given up when other kinds need their
+    /// slots.
     pub ready: usize,
-    /// Copies after which a zygote is replaced by a new one, so that its layout of memory and its
-    /// hash seed are not shared for ever.
+    /// Number of copies after which a zygote is replaced, so that its memory layout and its hash
+    /// seed are not shared indefinitely.
     pub forks_max: u32,
 }
 
 /// Kind of a warm runtime's interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WarmKind {
-    /// CPython 3, forked from one that has started. Needs its `ctypes` module.
+    /// CPython 3, forked from a started interpreter. Needs its `ctypes` module.
     ForkPython,
-    /// Node.js, started in each sandbox that waits. Its streams are made then, so that a command
-    /// for it has [`OutputMode::Capture`] only, and its own pipe for input.
+    /// Node.js, started in each sandbox where it waits. Its streams are created then, so that a
+    /// command for it has only [`OutputMode::Capture`], and its own pipe for input.
     StartNode,
-    /// A Java virtual machine, started in each sandbox that waits. Its streams are like Node.js's,
-    /// and a command for it has no further arguments and exactly the environment that it was
-    /// started with. The first of its own arguments is the program, options follow.
+    /// A Java virtual machine, started in each sandbox where it waits. Its streams are like those
+    /// of Node.js, and a command for it has no further arguments and exactly the environment of its
+    /// start. The first of its own arguments is the program, options follow.
     StartJava,
 }
 
@@ -95,42 +96,41 @@ pub struct SandboxCommand {
     pub argv: Vec<Vec<u8>>,
     /// Environment as `NAME=value`, complete: nothing is inherited. No NUL bytes.
     pub env: Vec<Vec<u8>>,
-    /// Files to place below `/workspace` first.
+    /// Files to place below `/workspace` before the start.
     pub files: Vec<WorkspaceFile>,
-    /// Symbolic links to place there after them: path as in [`WorkspaceFile::path`], target as it
-    /// is. Only the program follows them, and sees its own root when it does.
+    /// Symbolic links to place there after the files: path as in [`WorkspaceFile::path`], target
+    /// unchanged. Only the program follows them, within its own root.
     pub symlinks: Vec<(String, String)>,
     /// Standard input.
     pub stdin: StdinSource,
-    /// Target of standard output. With a `terminal` it is [`OutputMode::Capture`].
+    /// Target of standard output. With a `terminal` it must be [`OutputMode::Capture`].
     pub stdout: OutputMode,
-    /// Target of standard error. With a `terminal` it is [`OutputMode::Capture`], and comes as part
-    /// of standard output.
+    /// Target of standard error. With a `terminal` it must be [`OutputMode::Capture`], and the
+    /// output is part of standard output.
     pub stderr: OutputMode,
-    /// Further descriptors with the numbers under which the program has them, 3 to 255; at most
-    /// [`EXTRA_MAX`].
+    /// Further descriptors with their numbers in the program, 3 to 255; at most [`EXTRA_MAX`].
     pub extra: Vec<(u32, OwnedFd)>,
-    /// Gives the program a terminal of this size as its three standard streams.
+    /// Size of a terminal that becomes the program's three standard streams; none if absent.
     pub terminal: Option<TerminalDimensions>,
-    /// Controls for the running program. Dropping the sender means nothing.
+    /// Requests for the running program. Dropping the sender has no effect.
     pub control: Option<mpsc::Receiver<ProgramControl>>,
-    /// Ports at which the caller listens, on the sandbox's loopback, which the program may use
-    /// then. Only in a sandbox that has one ([`crate::Engine::connected_sandbox`]), and with
+    /// Ports of the sandbox's loopback at which the caller listens, and which the program may use.
+    /// Only in a sandbox that has a loopback ([`crate::Engine::connected_sandbox`]), and with
     /// [`SeccompProfile::Run`].
     pub listen: Option<LoopbackListen>,
     /// Bytes of each stream that are kept for [`ProgramExit`], below the limit; all of
-    /// `output_bytes` when absent. The sink gets everything within the limit.
+    /// `output_bytes` if absent. The sink receives everything within the limit.
     pub kept_bytes: Option<u64>,
-    /// Files below `/workspace` to hand over afterwards.
+    /// Files below `/workspace` to return after the end.
     pub outputs: Vec<String>,
-    /// Total bytes of `outputs` that are handed over; what comes after gets an error.
+    /// Maximum total bytes of `outputs`; further ones get an error.
     pub outputs_bytes_max: u64,
     /// Limits of this program.
     pub limits: ProgramLimits,
     /// System call policy.
     pub profile: SeccompProfile,
-    /// True if it is run by the runtime that waits in this sandbox, whose arguments `argv` begins
-    /// with. Only as the first command of a sandbox of [`crate::Engine::warm`].
+    /// True if the warm runtime of this sandbox runs it; `argv` must begin with the runtime's
+    /// arguments. Only as the first command of a sandbox of [`crate::Engine::warm`].
     pub warm: bool,
     /// True if no further command follows in this sandbox. The guest init gives up its privileges
     /// before the last command starts.
@@ -158,7 +158,7 @@ pub enum WorkspaceContent {
 }
 
 impl WorkspaceContent {
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> u64 {
         match self {
             WorkspaceContent::Bytes(bytes) => bytes.len() as u64,
@@ -166,12 +166,12 @@ impl WorkspaceContent {
         }
     }
 
-    /// Returns whether there is nothing in it.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of it.
+    /// Reads the whole content.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         match self {
             WorkspaceContent::Bytes(bytes) => Ok(bytes.clone()),
@@ -200,36 +200,36 @@ pub enum StdinSource {
     Empty,
     /// These bytes, then end of file.
     Bytes(Vec<u8>),
-    /// Chunks as they come; end of file when the sender is dropped.
+    /// Chunks as they arrive; end of file when the sender is dropped.
     Live(mpsc::Receiver<Vec<u8>>),
-    /// The read end of a pipe, or a file, handed to the program as it is. The program may change
-    /// its flags and position, so nobody else should go on using it. Not with a terminal.
+    /// The read end of a pipe, or a file, passed to the program unchanged. The program may change
+    /// its flags and position, so the caller should not continue to use it. Not with a terminal.
     Handle(OwnedFd),
 }
 
 /// Target of a program's output.
 #[derive(Debug, Default)]
 pub enum OutputMode {
-    /// Read by the server, kept up to the limit, given to the sink.
+    /// Read by the server, kept up to the limit, passed to the sink.
     #[default]
     Capture,
-    /// The write end of a pipe, handed to the program as it is: to another sandbox, for example.
-    /// The output limit does not hold for it.
+    /// The write end of a pipe, passed to the program unchanged: to another sandbox, for example.
+    /// The output limit does not apply to it.
     Handle(OwnedFd),
-    /// For standard error only: where standard output goes, in the same pipe, so that the order is
-    /// kept (`2>&1`).
+    /// For standard error only: the same pipe as standard output, so that the order is kept
+    /// (`2>&1`).
     Stdout,
 }
 
 /// Control of a running program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramControl {
-    /// A signal, 1 to 31, to the process group that the program leads. Anything else, and any after
-    /// its end, does nothing.
+    /// A signal, 1 to 31, to the process group that the program leads. Other numbers have no
+    /// effect, nor have signals after its end.
     Signal(i32),
-    /// A new size of its terminal; nothing when it has none.
+    /// A new size of its terminal; ignored if it has none.
     Resize(TerminalDimensions),
-    /// End it now; [`ProgramExit::stopped`] says so.
+    /// Ends the program now; [`ProgramExit::stopped`] is set.
     Stop,
 }
 
@@ -242,23 +242,23 @@ pub struct TerminalDimensions {
     pub cols: u16,
 }
 
-/// Port at which a caller listens inside a sandbox.
+/// Ports at which a caller listens inside a sandbox.
 #[derive(Debug)]
 pub struct LoopbackListen {
-    /// Ports of `127.0.0.1` there, from 1024 on, each once; 1 to [`PORTS_MAX`].
+    /// Ports of the sandbox's `127.0.0.1`, from 1024 on, each once; 1 to [`PORTS_MAX`].
     pub ports: Vec<u16>,
-    /// Gets the sockets, in the order of the ports, before the program starts: who connects waits
-    /// until they are served. Nothing comes when the program cannot be started.
+    /// Receives the sockets, in the order of the ports, before the program starts: connections wait
+    /// until the caller accepts them. Nothing is sent if the program cannot be started.
     pub opened: oneshot::Sender<Vec<TcpListener>>,
 }
 
-/// Most ports of one sandbox on which its caller may listen.
+/// Maximum number of ports of one sandbox on which its caller may listen.
 pub const PORTS_MAX: usize = 32;
-/// The first port on which a caller may listen: those below need a privilege.
+/// The lowest port on which a caller may listen: lower ports require a privilege.
 pub const PORT_MIN: u16 = 1024;
-/// Most descriptors that a program may be given beside its three standard streams.
+/// Maximum number of descriptors of a program beside its three standard streams.
 pub const EXTRA_MAX: usize = 16;
-/// Largest number of such a descriptor.
+/// Highest number of such a descriptor.
 pub(crate) const EXTRA_NUMBER_MAX: u32 = 255;
 
 /// Limits of one program with all its descendants.
@@ -270,7 +270,7 @@ pub struct ProgramLimits {
     pub wall: Duration,
     /// Memory of all processes together, page cache of their files included, in bytes.
     pub memory_bytes: u64,
-    /// Processes and threads at one time.
+    /// Processes and threads that exist at the same time.
     pub processes: u64,
     /// Bytes kept of standard output and standard error, each.
     pub output_bytes: u64,
@@ -280,7 +280,7 @@ pub struct ProgramLimits {
     pub file_size_bytes: u64,
     /// Bytes in all writable directories together.
     pub disk_bytes: u64,
-    /// Files and directories there.
+    /// Files and directories in them.
     pub disk_inodes: u64,
     /// Main thread's stack, in bytes.
     pub stack_bytes: u64,
@@ -323,21 +323,22 @@ pub enum ChunkStream {
     Stderr,
 }
 
-/// Takes output while it comes, within the limit. Runs on the engine's task: do not block long.
+/// Receives output as it arrives, within the limit. Runs on the engine's task, so it must not block
+/// for long.
 pub trait OutputSink: Send {
-    /// A chunk, in order within its stream.
+    /// Receives a chunk, in order within its stream.
     fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]);
 
     /// Returns whether there is room for another chunk. While it is pending, nothing is read, and
-    /// the program waits as soon as its pipe is full; its limits go on to hold. Wake `cx` when
-    /// there is room.
+    /// the program blocks as soon as its pipe is full; its limits still apply. Implementations wake
+    /// `cx` when there is room.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let _always_room = cx;
         Poll::Ready(())
     }
 }
 
-/// Keeps nothing; the whole output is in [`ProgramExit`] anyway.
+/// Discards the chunks; the whole output is in [`ProgramExit`] anyway.
 impl OutputSink for () {
     fn chunk(&mut self, _stream: ChunkStream, _bytes: &[u8]) {}
 }
@@ -355,39 +356,40 @@ pub enum LimitBreach {
     Output,
 }
 
-/// End of a program. Raw figures; the verdict is the caller's business.
+/// End of a program: raw figures, from which the caller derives a verdict.
 #[derive(Clone, Debug, Default)]
 pub struct ProgramExit {
-    /// Exit code, when it exited.
+    /// Exit code, if the program exited.
     pub code: Option<i32>,
-    /// Signal number, when a signal ended it.
+    /// Signal number, if a signal killed it.
     pub signal: Option<i32>,
-    /// Errno of `execve`, when the program could not be started at all.
+    /// Errno of `execve`, if the program could not be started.
     pub exec_errno: Option<i32>,
     /// Every limit that was breached, strongest verdict first (output, time, memory).
     pub breaches: Vec<LimitBreach>,
     /// CPU time of all processes.
     pub cpu: Duration,
-    /// From start to end.
+    /// Time from start to end.
     pub wall: Duration,
-    /// When it ended, on the machine's monotonic clock: tells which of two programs ended first.
+    /// Time of its end on the machine's monotonic clock, to compare the ends of two programs.
     pub ended: Duration,
-    /// Largest memory use in bytes; 0 where the kernel does not tell.
+    /// Largest memory use in bytes; 0 if the kernel does not report it.
     pub memory_peak_bytes: u64,
-    /// Largest number of processes and threads; 0 where the kernel does not tell.
+    /// Largest number of processes and threads; 0 if the kernel does not report it.
     pub processes_peak: u64,
     /// Processes killed for lack of memory.
     pub oom_kills: u64,
-    /// [`ProgramControl::Stop`] ended it.
+    /// True if [`ProgramControl::Stop`] ended it.
     pub stopped: bool,
     /// Standard output, at most `output_bytes` and `kept_bytes`.
     pub stdout: Vec<u8>,
-    /// Standard error, likewise.
+    /// Standard error, with the same limits.
     pub stderr: Vec<u8>,
-    /// More than `output_bytes` was written to standard output, or the sink took no more of it.
+    /// True if more than `output_bytes` was written to standard output, or the sink accepted no
+    /// more of it.
     pub stdout_truncated: bool,
-    /// True if standard error was cut.
+    /// True if standard error was cut in the same way.
     pub stderr_truncated: bool,
-    /// Content of each of `Command::outputs`, or why there is none.
+    /// Content of each of `SandboxCommand::outputs`, or why there is none.
     pub outputs: Vec<Result<Vec<u8>, String>>,
 }

@@ -1,8 +1,8 @@
-//! The system calls of this crate, each behind a safe face. All `unsafe` of Cove is in this file
-//! and its children, which have those of one purpose each.
+//! The system calls of this crate, each behind a safe interface. All `unsafe` of Cove is in this
+//! file and its children, each of which has one purpose.
 //!
-//! The faces are as thin as the kernel lets them be: one call, its errno as an [`io::Error`], and
-//! ownership of descriptors as types. Nothing here decides anything.
+//! The interfaces are as thin as possible: one call, its errno as an [`io::Error`], and ownership
+//! of descriptors as types. They contain no policy.
 #![expect(unsafe_code, reason = "this is the one module that talks to the kernel directly")]
 
 use std::ffi::{c_int, c_long};
@@ -44,7 +44,7 @@ fn check_int(rc: c_int) -> io::Result<c_int> {
 /// Takes ownership of a descriptor that a call has just returned.
 fn own(fd: c_long) -> io::Result<OwnedFd> {
     let fd = c_int::try_from(check(fd)?).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
-    // SAFETY: the kernel has just returned this descriptor to us and nobody else knows it.
+    // SAFETY: the kernel has just returned this descriptor to us, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -52,7 +52,7 @@ fn own(fd: c_long) -> io::Result<OwnedFd> {
 ///
 /// For the one descriptor that a re-executed process inherits by convention.
 pub(crate) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: F_GETFD only reads the flags of whatever the number names.
+    // SAFETY: F_GETFD only reads the flags of the descriptor, if there is one.
     check_int(unsafe { libc::fcntl(fd, libc::F_GETFD) })?;
     // SAFETY: it is open (checked above), and the convention makes the caller its only user.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

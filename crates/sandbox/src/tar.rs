@@ -1,19 +1,19 @@
-//! The format of tar archives: ustar headers with pax records where those have no room, both ways;
-//! from GNU tar its long names and its sparse files (pax 1.0), reading only what others write.
+//! The format of tar archives, reading and writing: ustar headers with pax records for values that
+//! do not fit; of GNU tar, its long names (only when reading) and its sparse files (pax 1.0).
 //!
-//! Pure but for the bytes that are read. An archive comes from anybody: each number and length is
-//! checked, and nothing is kept beyond the header that is being read.
+//! Performs no I/O except reading its source. Archives are untrusted: each number and length is
+//! checked, and nothing is kept beyond the current header.
 //!
 //! # References
 //! - <https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html#tag_20_92_13_06>
 
 use std::io::{self, Read};
 
-/// Size of everything in an archive.
+/// Size of a block, the unit of an archive.
 pub const BLOCK_BYTES: usize = 512;
-/// Longest pax header or long name that is read.
+/// Maximum size of a pax header or long name that is read.
 const EXTENDED_BYTES_MAX: u64 = 1 << 20;
-/// Extents of a sparse file that are read or written; one with more is written with its holes.
+/// Maximum number of extents of a sparse file; a file with more is written with its holes filled.
 pub const EXTENTS_MAX: usize = 4096;
 /// Largest number of an eleven-digit octal field.
 const OCTAL_MAX: u64 = 0o777_7777_7777;
@@ -23,7 +23,7 @@ const OCTAL_MAX: u64 = 0o777_7777_7777;
 pub enum MemberKind {
     /// Regular file.
     File,
-    /// Another name of a file.
+    /// Hard link to another member.
     HardLink,
     /// Symbolic link.
     Symlink,
@@ -36,33 +36,33 @@ pub enum MemberKind {
 /// A member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarMember {
-    /// Name, as it stands in the archive: nothing has been checked of it.
+    /// Name as stored in the archive, unchecked.
     pub name: Vec<u8>,
-    /// Kind.
+    /// Kind of the member.
     pub kind: MemberKind,
-    /// Permissions, with the bits above those of the three classes.
+    /// Permissions, including set-user-ID, set-group-ID and sticky bits.
     pub mode: u32,
-    /// Bytes that follow in the archive; none but for files.
+    /// Bytes that follow in the archive; 0 except for files.
     pub size: u64,
-    /// Seconds since 1970, and nanoseconds beyond that.
+    /// Seconds since 1970, and additional nanoseconds.
     pub mtime: (i64, u32),
     /// Target of a link.
     pub link: Vec<u8>,
-    /// Offset and length of what is data; the real size. `size` counts the data alone.
+    /// Map of the data of a sparse file. `size` counts the data alone.
     pub sparse: Option<SparseMap>,
 }
 
 /// Map of a sparse file's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SparseMap {
-    /// Offset and length of each stretch of data, ascending.
+    /// Offset and length of each extent of data, ascending.
     pub extents: Vec<(u64, u64)>,
     /// Size of the file, holes included.
     pub real_size: u64,
 }
 
 impl SparseMap {
-    /// Checks that extents follow each other within the file and are `size` bytes together.
+    /// Checks that extents follow each other within the file and are `size` bytes in total.
     fn is_consistent(&self, size: u64) -> bool {
         let (mut end, mut total) = (0u64, 0u64);
         for (offset, len) in &self.extents {
@@ -70,7 +70,7 @@ impl SparseMap {
             if *offset < end || next > self.real_size {
                 return false;
             }
-            // Cannot overflow: extents that do not overlap, within 64 bits.
+            // Cannot overflow: the extents do not overlap and end within 64 bits.
             (end, total) = (next, total + len);
         }
         total == size
@@ -87,13 +87,13 @@ impl SparseMap {
     }
 }
 
-/// Returns what ends an archive.
+/// Returns the end marker of an archive.
 #[must_use]
 pub fn trailer() -> Vec<u8> {
     vec![0; 2 * BLOCK_BYTES]
 }
 
-/// Bytes between the end of so much content and the next header.
+/// Returns the number of bytes between the end of content of `size` bytes and the next header.
 #[must_use]
 pub fn padding(size: u64) -> usize {
     let over = usize::try_from(size % BLOCK_BYTES as u64).unwrap_or(0);
@@ -105,7 +105,7 @@ fn pad(bytes: &mut Vec<u8>) {
 }
 
 impl TarMember {
-    /// The header: everything that comes before the content.
+    /// Returns the header: everything before the content.
     #[must_use]
     pub fn header(&self) -> Vec<u8> {
         let mut pax = Vec::new();
@@ -124,7 +124,7 @@ impl TarMember {
             record(&mut pax, "GNU.sparse.realsize", sparse.real_size.to_string().as_bytes());
         }
         if self.name.len() > NAME.len {
-            // Of a sparse file too: cut off at a slash, its name would be that of a directory.
+            // For a sparse file too: its name, cut off at a slash, would be that of a directory.
             record(&mut pax, "path", &self.name);
         }
         if self.link.len() > LINK.len {
@@ -154,7 +154,7 @@ impl TarMember {
     }
 }
 
-/// Place of a field in a header block, in bytes.
+/// Position of a field in a header block, in bytes.
 #[derive(Clone, Copy)]
 struct HeaderField {
     offset: usize,
@@ -201,7 +201,7 @@ fn block(name: &[u8], kind: u8, mode: u32, size: u64, mtime: u64, link: &[u8]) -
     block
 }
 
-/// Writes a field, as much of it as there is room for.
+/// Writes a field, truncated to its length.
 fn put(block: &mut Block, at: HeaderField, value: &[u8]) {
     for (to, from) in block.iter_mut().skip(at.offset).take(at.len).zip(value) {
         *to = *from;
@@ -212,22 +212,22 @@ fn field(block: &Block, at: HeaderField) -> &[u8] {
     block.get(at.offset..at.offset + at.len).unwrap_or(&[])
 }
 
-/// A field of text, which ends at a NUL.
+/// Returns a text field, up to its NUL.
 fn text(block: &Block, at: HeaderField) -> &[u8] {
     field(block, at).split(|byte| *byte == 0).next().unwrap_or(&[])
 }
 
-/// Sum of the bytes of a header, its own field as spaces.
+/// Returns the sum of the bytes of a header, with its own field as spaces.
 fn checksum(block: &Block) -> u32 {
     let all: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
     let own: u32 = field(block, CHECKSUM).iter().map(|byte| u32::from(*byte)).sum();
     all - own + 32 * 8
 }
 
-/// A pax record: its own length in decimal, key and value.
+/// Appends a pax record: its own length in decimal, key and value.
 fn record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     let rest = key.len() + value.len() + 3;
-    // The length counts its own digits.
+    // The length includes its own digits.
     let mut len = rest + 1;
     while len != rest + len.to_string().len() {
         len = rest + len.to_string().len();
@@ -237,7 +237,7 @@ fn record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.push(b'\n');
 }
 
-/// Seconds with a fraction; before 1970 the fraction counts downwards like the rest.
+/// Formats seconds with a fraction; before 1970 the fraction is negative like the rest.
 fn time_text(seconds: i64, nanos: u32) -> String {
     if seconds < 0 && nanos > 0 {
         let whole = (seconds + 1).unsigned_abs();
@@ -262,11 +262,11 @@ fn parse_time(text: &[u8]) -> Option<(i64, u32)> {
     Some((seconds, nanos))
 }
 
-/// A number: octal digits, or GNU's form for what has no room as such.
+/// Parses a number: octal digits, or GNU's binary form for larger values.
 fn number(field: &[u8]) -> Option<i64> {
     let (first, rest) = field.split_first()?;
     if *first & 0x80 != 0 {
-        // Big-endian two's complement with the top bit as a mark; the next one is the sign.
+        // Big-endian two's complement; the top bit marks the form, the next one is the sign.
         let start = if *first & 0x40 != 0 { -1i64 } else { i64::from(*first & 0x3f) };
         let start = if *first & 0x40 != 0 { start << 6 | i64::from(*first & 0x3f) } else { start };
         return rest
@@ -278,7 +278,7 @@ fn number(field: &[u8]) -> Option<i64> {
     if text.is_empty() {
         return Some(0);
     }
-    // What follows a NUL or a space is not part of it.
+    // Ignores the rest after a NUL or a space.
     let text = text.split(['\0', ' ']).next().unwrap_or("");
     i64::from_str_radix(text, 8).ok().filter(|_| !text.starts_with(['+', '-']))
 }
@@ -286,9 +286,9 @@ fn number(field: &[u8]) -> Option<i64> {
 /// Error of reading an archive.
 #[derive(Debug)]
 pub enum BadArchive {
-    /// The bytes could not be had.
+    /// Reading the source failed.
     Io(io::Error),
-    /// They are not a tar archive, or one with something in it that is not unpacked.
+    /// The input is not a tar archive, or contains an unsupported member.
     Invalid(String),
 }
 
@@ -355,25 +355,26 @@ impl ExtendedHeaders {
             b"GNU.sparse.name" => self.sparse_name = Some(value.to_vec()),
             b"GNU.sparse.realsize" => self.real_size = decimal()?,
             b"GNU.sparse.map" | b"GNU.sparse.numblocks" => self.has_other_sparse = true,
-            // Owners, attributes and comments are nobody's here.
+            // Owners, attributes and comments are ignored.
             _ => {}
         }
         Ok(())
     }
 }
 
-/// Reads the headers of an archive one after the other; the content in between is the caller's.
+/// Reads the headers of an archive one after the other; the caller reads the content in between.
 #[derive(Debug)]
 pub struct HeaderReader<R> {
-    /// Bytes of the archive from where it was read to.
+    /// The archive from the current position on.
     pub source: R,
 }
 
 impl<R: Read> HeaderReader<R> {
-    /// The next member; `None` at the end. Before it, all content and its padding must be read.
+    /// Returns the next member; `None` at the end. Before the call, all content and its padding
+    /// must be read.
     ///
     /// # Errors
-    /// When the bytes cannot be read, or are no archive.
+    /// If the source cannot be read, or is not an archive.
     #[expect(clippy::should_implement_trait, reason = "content is read between two headers")]
     pub fn next(&mut self) -> Result<Option<TarMember>, BadArchive> {
         let mut extended = ExtendedHeaders::default();
@@ -394,7 +395,7 @@ impl<R: Read> HeaderReader<R> {
                     let records = self.extended(size)?;
                     extended.take_records(&records)?;
                 }
-                // For all members: nothing in it that counts here. GNU's label of a volume.
+                // Global records have no relevant values. GNU's volume label is ignored.
                 b"g" | b"V" => drop(self.extended(size)?),
                 b"L" => extended.path = Some(until_nul(self.extended(size)?)),
                 b"K" => extended.link = Some(until_nul(self.extended(size)?)),
@@ -426,13 +427,13 @@ impl<R: Read> HeaderReader<R> {
         if field(block, MAGIC).starts_with(b"ustar\0") && !prefix.is_empty() {
             name = [prefix, b"/", name.as_slice()].concat();
         }
-        // First of all, because the name decides about the kind.
+        // First of all, because the name determines the kind.
         let is_1_0 = extended.sparse_major.as_deref() == Some(b"1");
         let sparse_name = extended.sparse_name.filter(|_| is_1_0);
         let name = sparse_name.or(extended.path).unwrap_or(name);
         let readable = String::from_utf8_lossy(&name).into_owned();
         let kind = match kind {
-            // Before there were other kinds, a directory was what ended in a slash.
+            // In the oldest format, a name that ends in a slash is a directory.
             b"\0" | b"0" if name.ends_with(b"/") => MemberKind::Dir,
             b"\0" | b"0" | b"7" => MemberKind::File,
             b"1" => MemberKind::HardLink,
@@ -463,7 +464,7 @@ impl<R: Read> HeaderReader<R> {
         Ok(member)
     }
 
-    /// Reads where the data of a sparse file is, which comes before it.
+    /// Reads the map of a sparse file, which precedes its data.
     fn read_map(
         &mut self,
         member: &mut TarMember,
@@ -471,7 +472,7 @@ impl<R: Read> HeaderReader<R> {
     ) -> Result<(), BadArchive> {
         let mut block = [0; BLOCK_BYTES];
         let (mut numbers, mut current, mut read) = (Vec::new(), None, 0u64);
-        // How many extents, then two numbers for each.
+        // The number of extents, then two numbers for each.
         let wanted = |numbers: &[u64]| match numbers.first() {
             Some(count) => count.saturating_mul(2).saturating_add(1),
             None => 1,

@@ -1,8 +1,8 @@
-//! Terminals of a sandbox, made by its guest init: an instance of devpts that nobody else has.
+//! Terminals of a sandbox, made by its guest init in a private instance of devpts.
 //!
 //! The program gets one side as its standard streams and as its controlling terminal; the other
-//! goes to the server and never stays here. The program may make more of them for its own use, up
-//! to the maximum of the instance.
+//! side goes to the server, and no copy stays here. The program may create more terminals for its
+//! own use, up to the maximum of the instance.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man7/pty.7.html>
@@ -16,25 +16,26 @@ use crate::sys;
 
 /// Mount point in the image.
 const PLACE: &CStr = c"/dev/pts";
-/// Terminals of one sandbox: the kernel has a few thousand for all. Everybody may make one, for
-/// programs such as `script`; each belongs to its user.
+/// Options for executions. Limits the terminals of one sandbox: the kernel has a few thousand in
+/// total. All users may create one, for programs such as `script`; each belongs to its creator.
 const OPTIONS: &CStr = c"newinstance,ptmxmode=0666,mode=0600,max=16";
 
-/// Terminals of a session, which has several programs at once. So few that it takes many sessions
-/// to use up the kernel's (`kernel.pty.max`, 4096, less those that it keeps for the host).
+/// Options for sessions, which run several programs at once. The limit is so low that only many
+/// sessions together exhaust the kernel's terminals (`kernel.pty.max`, 4096, less those reserved
+/// for the host).
 const SESSION_OPTIONS: &CStr = c"newinstance,ptmxmode=0666,mode=0600,max=64";
 
 /// Both sides of a terminal.
 #[derive(Debug)]
 pub(crate) struct TerminalPair {
-    /// For the server.
+    /// The server's side.
     pub(crate) controller: OwnedFd,
-    /// For the program.
+    /// The program's side.
     pub(crate) program: OwnedFd,
 }
 
-/// Mounts a fresh instance, over that of an earlier command, and makes a terminal in it that
-/// belongs to `user`. Needs the privileges of setting up.
+/// Mounts a fresh instance, over that of an earlier command, and creates a terminal in it that
+/// belongs to `user`. Needs the privileges of the setup phase.
 pub(crate) fn make(
     size: TerminalDimensions,
     user: Option<u32>,
@@ -55,8 +56,8 @@ fn mount(options: &CStr) -> Result<(), StepFailure> {
         .step("mount terminals")
 }
 
-/// Makes a terminal that belongs to `user` in the instance that is mounted. Needs no privilege but
-/// that of giving a file away.
+/// Creates a terminal that belongs to `user` in the mounted instance. Needs only the privilege to
+/// change a file's owner.
 pub(crate) fn open(
     size: TerminalDimensions,
     user: Option<u32>,

@@ -1,8 +1,8 @@
-//! A program of the host that ends with the server, and everything it has started with it.
+//! Runs a program of the host that ends with the server, together with all its children.
 //!
-//! For the few trusted tools that a server runs outside of sandboxes. A child of a killed server
-//! lives on by default, and a tool's own children would even if it did not. So this binary is
-//! executed again in between: it asks the kernel to be killed with its parent, and gives the tool a
+//! For the few trusted tools that a server runs outside of sandboxes. By default, a child of a
+//! killed server lives on, and so would a tool's own children. So this binary is executed again as
+//! an intermediate process: the kernel kills it together with its parent, and it gives the tool a
 //! pid namespace, which ends as a whole.
 
 use std::ffi::OsString;
@@ -11,22 +11,22 @@ use std::process::{Command, ExitCode};
 
 use crate::sys::{self, ChildEnd};
 
-/// The hidden argument that makes this binary the process in between.
+/// The hidden argument that makes this binary the intermediate process.
 const ARGUMENT: &str = "sandbox-tied";
-/// Exit code when the program could not be started, as shells have it.
+/// Exit code if the program could not be started, as in shells.
 const NOT_STARTED: u8 = 127;
-/// Added to the number of a signal, as shells have it.
+/// Added to the number of a signal, as in shells.
 const SIGNALLED: i32 = 128;
 
-/// Program and arguments that run `argv` tied to the calling thread: keep the one that starts it
-/// alive. Without root the program itself is tied, but not what it starts.
+/// Returns the program and arguments that run `argv` tied to the calling thread: that thread must
+/// stay alive. Without root the program itself is tied, but not its children.
 pub fn tied(argv: &[OsString]) -> Vec<OsString> {
     let own =
         [OsString::from("/proc/self/exe"), ARGUMENT.into(), std::process::id().to_string().into()];
     own.into_iter().chain(argv.iter().cloned()).collect()
 }
 
-/// Becomes the process in between when this process was started as one.
+/// Runs the intermediate process if this process was started as one.
 pub(crate) fn main_if_asked() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next()? != ARGUMENT {
@@ -38,7 +38,7 @@ pub(crate) fn main_if_asked() -> Option<ExitCode> {
 
 fn run(parent: u32, program: OsString, args: Vec<OsString>) -> ExitCode {
     let tie = || sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into());
-    // The parent may have died before it was asked for.
+    // The parent may have died before the request took effect.
     if tie().is_err() || std::os::unix::process::parent_id() != parent {
         return ExitCode::from(NOT_STARTED);
     }

@@ -1,12 +1,13 @@
-//! Warm runtimes: interpreters that have started already when their program comes.
+//! Warm runtimes: interpreters that have started before their program arrives.
 //!
 //! Two kinds. *Fork*: each spawner keeps one interpreter, the *zygote*, that has done everything up
-//! to opening its program; a sandbox that is prepared asks it for a copy, which enters the sandbox
-//! and is parked there like any process ([`Zygotes`], `guest/warm.rs`, `warm/usercustomize.py`).
-//! *Start*: a sandbox that is prepared starts an interpreter of its own, which waits the same way.
+//! to opening its program; when a sandbox is prepared, it requests a copy of the zygote, which
+//! enters the sandbox and is parked there like any process ([`Zygotes`], `guest/warm.rs`,
+//! `warm/usercustomize.py`). *Start*: a sandbox that is prepared starts an interpreter of its own,
+//! which waits in the same way.
 //!
 //! A waiting interpreter is used once, by the first command of its sandbox, and is exactly as
-//! restricted as any program. Nothing a caller sends is read by a zygote.
+//! restricted as any program. A zygote never reads data from a caller.
 
 mod zygote;
 
@@ -18,11 +19,10 @@ use crate::codec::{MalformedMessage, MessageReader, MessageWriter};
 use crate::payload;
 use crate::spec::{WarmKind, WarmRuntime};
 
-/// Directory of start hooks, inside of sandboxes and of the spawner's root, below a directory for
+/// Directory of start hooks, inside sandboxes and in the spawner's root, with a subdirectory for
 /// each runtime.
 const HOOKS: &str = "/opt/.cove";
-/// The message that makes a parked runtime go on; the content follows, or is in the last
-/// descriptor.
+/// Message that releases a parked runtime; the content follows, or is in the last descriptor.
 pub(crate) const RELEASE: u8 = 1;
 pub(crate) const RELEASE_IN_FILE: u8 = 2;
 /// First byte of a waiting runtime.
@@ -30,7 +30,7 @@ pub(crate) const PARKED: u8 = 0;
 pub(crate) const NOT_PARKED: u8 = 1;
 
 impl WarmKind {
-    /// File name and content of its start hook.
+    /// Returns the file name and the content of its start hook.
     fn hook(self) -> (&'static str, &'static [u8]) {
         match self {
             WarmKind::ForkPython => ("usercustomize.py", include_bytes!("warm/usercustomize.py")),
@@ -60,8 +60,8 @@ impl WarmKind {
 }
 
 impl WarmRuntime {
-    /// The caller's arguments in those of a command, after its own; `None` when it is not one for
-    /// this runtime.
+    /// Returns a command's arguments after the runtime's own; `None` if the command is not for this
+    /// runtime.
     pub(crate) fn arguments<'a>(&self, argv: &[&'a [u8]], env: &[&[u8]]) -> Option<Vec<&'a [u8]>> {
         let (own, rest) = argv.split_at_checked(self.argv.len())?;
         let serves = match self.kind {
@@ -71,7 +71,7 @@ impl WarmRuntime {
         (own == self.argv && serves).then(|| rest.to_vec())
     }
 
-    /// The arguments and the environment that it starts with, so that its hook is run.
+    /// Returns the arguments and the environment of its start, which make it run its hook.
     pub(crate) fn start(&self, index: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let (mut argv, mut env) = (self.argv.clone(), self.env.clone());
         match self.kind {
@@ -80,7 +80,7 @@ impl WarmRuntime {
             }
             WarmKind::StartNode => {
                 let hook = format!("{}/{}", hook_dir(index), self.kind.hook().0).into_bytes();
-                // Before the file of the program, which comes last.
+                // Before the file of the program, which is the last argument.
                 let at = argv.len().saturating_sub(1);
                 argv.splice(at..at, [b"--require".to_vec(), hook]);
             }
@@ -92,7 +92,7 @@ impl WarmRuntime {
         (argv, env)
     }
 
-    /// Returns whether each spawner keeps one to make copies of.
+    /// Returns whether each spawner keeps a zygote of it.
     pub(crate) fn is_forked(&self) -> bool {
         match self.kind {
             WarmKind::ForkPython => true,
@@ -129,7 +129,7 @@ fn hook_dir(index: usize) -> String {
     format!("{HOOKS}/{index}")
 }
 
-/// Path below the root, and content, of every start hook.
+/// Returns the path below the root, and the content, of every start hook.
 pub(crate) fn hooks(runtimes: &[WarmRuntime]) -> Vec<(PathBuf, &'static [u8])> {
     let hook = |(index, runtime): (usize, &WarmRuntime)| {
         let (name, content) = runtime.kind.hook();
@@ -138,14 +138,14 @@ pub(crate) fn hooks(runtimes: &[WarmRuntime]) -> Vec<(PathBuf, &'static [u8])> {
     runtimes.iter().enumerate().map(hook).collect()
 }
 
-/// Room for the stack that a zygote's copies may be given: where the kernel places everything else
-/// is decided when a program is executed, by the limit of that moment.
+/// Maximum stack of a zygote's copies: the stack limit at `execve` determines where the kernel
+/// places all other mappings.
 pub const STACK_BYTES_MAX: u64 = 1 << 30;
 
 /// Command for a parked runtime.
 pub(crate) struct RuntimeRelease<'a> {
     pub(crate) has_stdin: bool,
-    /// Standard error goes where standard output goes.
+    /// True if standard error goes to standard output.
     pub(crate) merged: bool,
     /// Resource limits to set.
     pub(crate) limits: &'a [(libc::__rlimit_resource_t, u64)],
@@ -156,8 +156,8 @@ pub(crate) struct RuntimeRelease<'a> {
 }
 
 impl RuntimeRelease<'_> {
-    /// Little-endian: kind, flags, stack, then counted lists of limits (resource, value), arguments
-    /// and variables (length, bytes).
+    /// Encodes the message, little-endian: kind, flags, stack, then counted lists of limits
+    /// (resource, value), arguments and variables (length, bytes).
     pub(crate) fn encode(&self) -> Vec<u8> {
         let flags = u8::from(self.has_stdin) | u8::from(self.merged) << 1;
         let mut message = MessageWriter::new(RELEASE).u8(flags).u64(self.stack_bytes).finish();
@@ -180,8 +180,8 @@ impl RuntimeRelease<'_> {
     }
 }
 
-/// Returns what a zygote cannot know by itself: numbers of this architecture's system calls, and
-/// the resource limits of every program.
+/// Returns the numbers that a zygote needs: those of this architecture's system calls, and the
+/// resource limits of every program.
 fn numbers() -> Vec<u8> {
     let calls = [
         ("setns", libc::SYS_setns),

@@ -1,4 +1,4 @@
-//! Owners of parent groups: which server a group is of, and whether that server is alive.
+//! Owners of parent groups: the server of a group, and whether it is alive.
 
 use std::fs;
 use std::io;
@@ -11,14 +11,13 @@ use crate::sys::mounts::{LockMode, try_lock};
 /// Beginning of the name of every parent group of a Cove server.
 const PARENT_PREFIX: &str = "cove-";
 
-/// The server that a parent group belongs to, as the group's name has it:
-/// `cove-PID-START-NAMESPACE`.
+/// The server of a parent group, as encoded in the group's name: `cove-PID-START-NAMESPACE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ParentOwner {
     pub(super) pid: u32,
     pub(super) started: u64,
-    /// Inode of the PID namespace that the number is from (`pid_namespaces(7)`): containers that
-    /// see the same control groups have the same numbers for other processes.
+    /// Inode of the PID namespace of the pid (`pid_namespaces(7)`): containers that see the same
+    /// control groups have the same pids for different processes.
     pub(super) pid_namespace: u64,
 }
 
@@ -40,23 +39,26 @@ impl ParentOwner {
         parts.next().is_none().then_some(ParentOwner { pid, started, pid_namespace })
     }
 
-    /// Tells whether it is alive. `own` is a process of the namespace that is seen here; of others
-    /// only the lock tells that is on the group for as long as its owner lives.
+    /// Returns whether the owner is alive. `own` is a process of the current namespace; for owners
+    /// in other namespaces, the function tests the lock that the owner holds on the group while it
+    /// lives.
     pub(super) fn is_alive(self, own: ParentOwner, group: &Path) -> bool {
         if self.pid_namespace == own.pid_namespace {
             return start_time(self.pid).is_ok_and(|now| now == self.started);
         }
         let locked =
             fs::File::open(group).and_then(|group| try_lock(group.as_fd(), LockMode::Exclusive));
-        // A group that cannot be asked is not removed.
+        // If the lock cannot be tested, the owner counts as alive, and the group stays.
         !locked.unwrap_or(false)
     }
 }
 
-/// Start time of a process in clock ticks since boot, which with its pid names it for good.
+/// Returns the start time of a process in clock ticks since boot, which identifies it together with
+/// its pid.
 pub(super) fn start_time(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name in parentheses may contain anything; the fields after it are plain. It is field 22.
+    // The name in parentheses may contain any character; the fields after it are plain. It is field
+    // 22.
     stat.rsplit_once(')')
         .and_then(|(_, rest)| rest.split_whitespace().nth(19))
         .and_then(|field| field.parse().ok())

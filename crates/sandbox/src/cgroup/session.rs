@@ -1,4 +1,4 @@
-//! Control groups of sessions, beyond what a command needs.
+//! Operations of control groups that only sessions need.
 //!
 //! # References
 //! - <https://docs.kernel.org/admin-guide/cgroup-v1/freezer-subsystem.html>
@@ -10,10 +10,10 @@ use std::os::fd::OwnedFd;
 use super::HierarchyRole;
 use super::command::{CommandGroups, field, number, optional};
 
-/// Most bytes that wait in TCP and UDP sockets of a session (version 1). A connection on which
-/// nobody reads holds up to 10 MiB with the kernel's defaults.
+/// Maximum of bytes that are queued in TCP and UDP sockets of a session (version 1). A connection
+/// without a reader holds up to 10 MiB with the kernel's defaults.
 const SOCKET_BYTES_MAX: u64 = 64 << 20;
-/// The part of a session's memory that they come to at most.
+/// Maximum of those bytes as a fraction of a session's memory: one of so many parts.
 const SOCKET_SHARE: u64 = 4;
 
 /// Current usage in groups.
@@ -24,13 +24,14 @@ pub(crate) struct InUse {
 }
 
 impl CommandGroups<'_> {
-    /// Sets the limits of a session. As [`CommandGroups::set_limits`], but lack of memory ends one
-    /// process and not all: an agent survives what a tool of it does.
+    /// Sets the limits of a session. Like [`CommandGroups::set_limits`], but lack of memory kills
+    /// one process and not all: an agent survives the end of one of its tools.
     pub(crate) fn set_session_limits(&self, memory_bytes: u64, processes: u64) -> io::Result<()> {
         self.set_limits(memory_bytes, processes)?;
         if let Some(dir) = self.group(HierarchyRole::Memory) {
-            // Version 1 counts it apart from all other memory, and otherwise not at all: what waits
-            // in connections could fill the memory of the host. Version 2 counts it as memory.
+            // Version 1 accounts socket memory separately, and by default does not limit it: data
+            // queued in connections could fill the memory of the host. Version 2 counts it as
+            // memory.
             let bytes = (memory_bytes / SOCKET_SHARE).min(SOCKET_BYTES_MAX).to_string();
             optional(dir.write(c"memory.kmem.tcp.limit_in_bytes", &bytes))?;
         }
@@ -40,7 +41,7 @@ impl CommandGroups<'_> {
         }
     }
 
-    /// Returns what is in use now; 0 where the kernel does not tell.
+    /// Returns the current usage; 0 for values that the kernel does not have.
     pub(crate) fn in_use(&self) -> InUse {
         let get = |role, name| {
             let text = self.group(role).map(|dir| dir.read(name));
@@ -64,7 +65,7 @@ impl CommandGroups<'_> {
         events.and_then(Result::ok).is_some_and(|text| field(&text, "frozen") == Some(1))
     }
 
-    /// Returns where to write 1 to stop every process and 0 to let them go on; none without version
+    /// Returns the file that stops every process on 1 and resumes them on 0; None without version
     /// 2.
     pub(crate) fn freezer(&self) -> Option<OwnedFd> {
         let dir = self.group(HierarchyRole::Unified)?;

@@ -1,4 +1,4 @@
-//! Sites where controllers of version 2 are available, and their setup.
+//! Sites in the version 2 hierarchy with controllers, and their setup.
 //!
 //! # References
 //! - <https://docs.kernel.org/admin-guide/cgroup-v2.html>
@@ -13,12 +13,12 @@ use super::command::{optional, read, write};
 use super::{REMOVAL_INTERVAL, REMOVAL_TRIES};
 use crate::sys;
 
-/// Group of the server itself, where version 2 wants processes in leaves only.
+/// Group of the server itself, because version 2 requires processes to be in leaves.
 const LEAF: &CStr = c"cove-server";
 
-/// Controllers of version 2 that commands are limited by.
+/// Controllers of version 2 that limit commands.
 const WANTED: [&str; 3] = ["memory", "pids", "cpu"];
-/// Controllers without which untrusted code cannot be held.
+/// Controllers without which untrusted code cannot be confined.
 pub(super) const LIMITS: [&str; 2] = ["memory", "pids"];
 
 /// A group below which a parent group could be made.
@@ -31,18 +31,18 @@ pub(super) struct ParentSite {
 /// Setup that a site needs before its groups have controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ControllerSetup {
-    /// None: they have all that they will ever have.
+    /// None: the groups already have all available controllers.
     AsIs,
-    /// Ask for them.
+    /// Enable the controllers.
     Enable,
-    /// Move this process into a leaf, then ask for them.
+    /// Move this process into a leaf, then enable the controllers.
     Leaf,
 }
 
-/// Returns where in version 2 the parent group could be made, the best first.
+/// Returns the possible sites of the parent group in version 2, the best first.
 ///
-/// The last resort is the group of this process as it is: no limits, but exact CPU time. It is all
-/// there is where the controllers are version 1's.
+/// The last resort is the group of this process without setup: no limits, but exact CPU time. It is
+/// the only site if the controllers belong to version 1.
 pub(super) fn sites(base: &Path, top: &Path) -> io::Result<Vec<ParentSite>> {
     let list = |group: &Path, file: &str| -> io::Result<Vec<String>> {
         let text = fs::read_to_string(group.join(file))?;
@@ -60,8 +60,8 @@ pub(super) fn sites(base: &Path, top: &Path) -> io::Result<Vec<ParentSite>> {
         } else if limits(&list(group, "cgroup.subtree_control")?) {
             add(group, ControllerSetup::AsIs);
         } else if group == base && limits(&list(group, "cgroup.controllers")?) {
-            // With others in the group the controllers would be refused, and they are not ours to
-            // move.
+            // With other processes in the group the kernel would refuse the controllers, and the
+            // server may not move those.
             let own = [std::process::id().to_string()];
             if list(group, "cgroup.procs")? == own {
                 add(group, ControllerSetup::Leaf);
@@ -72,7 +72,7 @@ pub(super) fn sites(base: &Path, top: &Path) -> io::Result<Vec<ParentSite>> {
     Ok(sites)
 }
 
-/// Does what it takes before groups at a site have controllers.
+/// Performs the setup of a site.
 pub(super) fn prepare(base: BorrowedFd<'_>, way: ControllerSetup) -> io::Result<()> {
     match way {
         ControllerSetup::AsIs => Ok(()),
@@ -81,7 +81,7 @@ pub(super) fn prepare(base: BorrowedFd<'_>, way: ControllerSetup) -> io::Result<
     }
 }
 
-/// Gives the children of a group the controllers that it has. Absent ones are absent from its file.
+/// Enables the available controllers for the children of a group. Its file lists only these.
 pub(super) fn enable(group: BorrowedFd<'_>) -> io::Result<()> {
     let (available, enabled) = (read(group, c"cgroup.controllers")?, subtree(group)?);
     for controller in available.split_whitespace().filter(|c| WANTED.contains(c)) {
@@ -92,7 +92,7 @@ pub(super) fn enable(group: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The wanted controllers that children of a group have.
+/// Returns the wanted controllers that are enabled for children of a group.
 pub(super) fn subtree(group: BorrowedFd<'_>) -> io::Result<Vec<String>> {
     let enabled = read(group, c"cgroup.subtree_control")?;
     Ok(enabled.split_whitespace().filter(|c| WANTED.contains(c)).map(str::to_owned).collect())
@@ -110,11 +110,11 @@ fn enter_leaf(base: BorrowedFd<'_>) -> io::Result<()> {
     })
 }
 
-/// Makes a group as it was before [`enter_leaf`]: takes the controllers back, moves this process
-/// out of the leaf, ends what else is in there, and removes it. Does nothing where this process is
-/// not in a leaf, nor while another server has groups here: that one does it at its end.
+/// Reverts [`enter_leaf`]: disables the controllers, moves this process out of the leaf, kills the
+/// other processes in it, and removes it. Does nothing if this process is not in a leaf, or while
+/// another server has groups here: that server does it at its end.
 ///
-/// Without this nothing could be started in the group again: it takes no process while its children
+/// Otherwise no process could be started in the group again: it accepts none while its children
 /// have controllers.
 pub(crate) fn leave_leaf(base: BorrowedFd<'_>) -> io::Result<()> {
     let leaf = match sys::openat(base, LEAF, libc::O_DIRECTORY | libc::O_RDONLY, 0) {
@@ -140,7 +140,7 @@ pub(crate) fn leave_leaf(base: BorrowedFd<'_>) -> io::Result<()> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => last = Some(error),
             _ => return Ok(()),
         }
-        // Spawners, which have nothing left to do: the groups of their sandboxes are gone.
+        // Remaining spawners have no more work: the groups of their sandboxes are removed.
         optional(write(leaf.as_fd(), c"cgroup.kill", "1"))?;
         sys::poll(&[], Some(REMOVAL_INTERVAL))?;
     }

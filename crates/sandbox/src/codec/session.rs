@@ -1,24 +1,25 @@
 //! Frames between the server and a guest init that holds a session.
 //!
-//! Every frame is its kind, an id, and what the kind says. The id of a request is the server's; the
-//! answer has it again, and so has the end of the program that a request has started.
+//! Every frame has a kind, an id, and a body that depends on the kind. The server chooses the id of
+//! a request; the answer has the same id, and so has the end of a program that the request started.
 
 use std::time::Duration;
 
 use super::{MalformedMessage, MessageReader, MessageWriter, StreamSetup};
 use crate::failure::StepFailure;
 
-/// First byte of a frame to the guest init. Apart from those of commands.
+/// First byte of a frame to the guest init. Disjoint from those of commands.
 pub(crate) mod to_session {
     /// Limits and mounts; the first frame, and only once.
     pub(crate) const SET_UP: u8 = 16;
-    /// Start a program; the frame itself.
+    /// Start a program, with the whole frame.
     pub(crate) const START: u8 = 17;
-    /// Start a program; here are its streams only, and the frame is in the last descriptor.
+    /// Start a program; this frame has only its streams, and the whole frame is in the last
+    /// descriptor.
     pub(crate) const START_IN_FILE: u8 = 18;
     /// Send a signal to a program.
     pub(crate) const SIGNAL: u8 = 19;
-    /// Tell what is used.
+    /// Report the resource usage.
     pub(crate) const USAGE: u8 = 20;
     /// Connect to a port of the loopback.
     pub(crate) const CONNECT: u8 = 21;
@@ -26,11 +27,11 @@ pub(crate) mod to_session {
     pub(crate) const LISTEN: u8 = 22;
     /// Stop every program.
     pub(crate) const FREEZE: u8 = 23;
-    /// Let them go on.
+    /// Resume every program.
     pub(crate) const THAW: u8 = 24;
     /// Start the file helper.
     pub(crate) const FILES: u8 = 25;
-    /// Take one of so many parts of a whole share of the processor.
+    /// Set the processor share to one of so many equal parts of a whole share.
     pub(crate) const CPU_SHARE: u8 = 26;
 }
 
@@ -38,7 +39,7 @@ pub(crate) mod to_session {
 pub(crate) mod from_session {
     /// A request was carried out.
     pub(crate) const DONE: u8 = 16;
-    /// Message: refused.
+    /// A request was refused.
     pub(crate) const REFUSED: u8 = 17;
     /// The program of a request has ended.
     pub(crate) const ENDED: u8 = 18;
@@ -51,13 +52,13 @@ pub struct SessionSandboxLimits {
     pub memory_bytes: u64,
     /// Processes and threads at one time.
     pub processes: u64,
-    /// Open file descriptors of one process; what the host allows, if that is less.
+    /// Open file descriptors of one process; at most the host's limit.
     pub open_files: u64,
     /// Size of one written file, in bytes.
     pub file_size_bytes: u64,
     /// Bytes in `/tmp` and `/dev/shm` together.
     pub tmp_bytes: u64,
-    /// Files and directories there.
+    /// Files and directories in them.
     pub tmp_inodes: u64,
     /// Main thread's stack, in bytes.
     pub stack_bytes: u64,
@@ -91,17 +92,17 @@ impl SessionSandboxLimits {
         ]
     }
 
-    /// Writes the frame that sets a session up.
+    /// Encodes the frame that sets a session up.
     pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
         self.write(MessageWriter::new(to_session::SET_UP).u64(id)).finish()
     }
 
-    /// Writes them down.
+    /// Encodes the limits.
     pub(crate) fn write(&self, w: MessageWriter) -> MessageWriter {
         self.fields().into_iter().fold(w, MessageWriter::u64)
     }
 
-    /// Reads them.
+    /// Decodes the limits.
     pub(crate) fn read(r: &mut MessageReader<'_>) -> Result<Self, MalformedMessage> {
         Ok(SessionSandboxLimits {
             memory_bytes: r.u64()?,
@@ -126,12 +127,12 @@ pub(crate) struct StartProgram<'a> {
 }
 
 impl<'a> StartProgram<'a> {
-    /// Writes the frame for a whole one that is elsewhere.
+    /// Encodes the frame that refers to a whole one in a file.
     pub(crate) fn encode_in_file(&self, id: u64) -> Vec<u8> {
         self.streams.encode(MessageWriter::new(to_session::START_IN_FILE).u64(id)).finish()
     }
 
-    /// Writes the whole frame.
+    /// Encodes the whole frame.
     pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
         let frame = MessageWriter::new(to_session::START).u64(id);
         let mut w = self.streams.encode(frame).bytes(self.directory);
@@ -142,7 +143,7 @@ impl<'a> StartProgram<'a> {
         w.finish()
     }
 
-    /// Reads it, from after the id.
+    /// Decodes the frame, from after the id.
     pub(crate) fn decode(r: &mut MessageReader<'a>) -> Result<Self, MalformedMessage> {
         let streams = Self::decode_streams(r)?;
         let directory = r.bytes()?;
@@ -152,7 +153,7 @@ impl<'a> StartProgram<'a> {
         Ok(StartProgram { streams, directory, argv: list()?, env: list()? })
     }
 
-    /// Reads the streams, which come first.
+    /// Decodes the streams, which come first.
     pub(crate) fn decode_streams(
         r: &mut MessageReader<'_>,
     ) -> Result<StreamSetup, MalformedMessage> {
@@ -167,12 +168,12 @@ pub struct SandboxUsage {
     pub cpu: Duration,
     /// Memory in use, page cache of its files included, in bytes.
     pub memory_bytes: u64,
-    /// The largest it was; 0 where the kernel does not tell.
+    /// Peak of the memory; 0 if the kernel does not report it.
     pub memory_peak_bytes: u64,
-    /// Processes and threads that there are, one that waits for the next program and the file
-    /// helper's included.
+    /// Number of processes and threads, including the one that waits for the next program and the
+    /// file helper's.
     pub processes: u64,
-    /// Processes that were killed for lack of memory.
+    /// Processes killed for lack of memory.
     pub oom_kills: u64,
 }
 
@@ -199,22 +200,22 @@ impl SandboxUsage {
 /// End of a session's program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessEnd {
-    /// Exit code, when it exited.
+    /// Exit code, if the program exited.
     pub code: Option<i32>,
-    /// Signal number, when a signal ended it.
+    /// Signal number, if a signal killed it.
     pub signal: Option<i32>,
-    /// Errno of `execve`, when the program could not be executed.
+    /// Errno of `execve`, if the program could not be executed.
     pub exec_errno: Option<i32>,
-    /// Errno of entering the directory that it was to start in, when that failed.
+    /// Errno of entering the working directory, if that failed.
     pub directory_errno: Option<i32>,
     /// Another step before the program failed; the sandbox is to blame.
     pub failure: Option<StepFailure>,
-    /// Processes of the session that were killed for lack of memory while it ran.
+    /// Processes of the session killed for lack of memory while the program ran.
     pub oom_kills: u64,
 }
 
 impl ProcessEnd {
-    /// Writes the whole frame.
+    /// Encodes the whole frame.
     pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
         let mut w = MessageWriter::new(from_session::ENDED).u64(id);
         for value in [self.code, self.signal, self.exec_errno, self.directory_errno] {
@@ -227,7 +228,7 @@ impl ProcessEnd {
         w.finish()
     }
 
-    /// Reads it, from after the id.
+    /// Decodes the frame, from after the id.
     pub(crate) fn decode(r: &mut MessageReader<'_>) -> Result<Self, MalformedMessage> {
         let mut some = || -> Result<Option<i32>, MalformedMessage> {
             let (present, value) = (r.u8()? != 0, r.i32()?);
@@ -270,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Frames come back as they were, with the id before them.
+    /// Frames decode to the encoded values, after the id.
     #[test]
     fn frames_survive_the_wire() {
         let read = |bytes: &[u8], kind| {
@@ -313,7 +314,7 @@ mod tests {
                 "cut at {n}"
             );
         }
-        // Without its failure, which may be missing, an end is complete.
+        // An end without its optional failure is complete.
         let complete = ProcessEnd::default().encode(7).len();
         let bytes = end().encode(7);
         for n in (9..bytes.len()).filter(|n| *n != complete) {

@@ -1,4 +1,4 @@
-//! Owners of a disk's files in a slot: a user name space that says so.
+//! Owners of a disk's files in a slot: the user namespace that maps them.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man7/user_namespaces.7.html>
@@ -10,13 +10,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use super::{DISK_INIT, DISK_USER};
 use crate::sys;
 
-/// Makes the user name space that maps the owners of files on disks to the user ids of a slot, for
-/// `mount_session`: `users` are the guest init's and the programs'. Nobody ever is in it.
+/// Creates the user namespace that maps the owners of files on disks to the user ids of a slot, for
+/// `mount_session`: `users` are the guest init's and the programs'. No process lives in it.
 ///
-/// The caller has one thread, and the privileges of root. `host_proc` is its `/proc`.
+/// The caller must be single-threaded and have the privileges of root. `host_proc` is its `/proc`.
 pub(crate) fn slot_users(host_proc: BorrowedFd<'_>, init: u32, user: u32) -> io::Result<OwnedFd> {
     let (theirs, ours) = sys::message_pair()?;
-    // A name space needs somebody in it until it is open. It waits, and is ended.
+    // A namespace needs a process until it is opened. This one waits, and is killed.
     let child = sys::fork(libc::CLONE_NEWUSER, None, || {
         let _until_killed = sys::receive(theirs.as_fd(), &mut [0]);
         0
@@ -29,7 +29,7 @@ pub(crate) fn slot_users(host_proc: BorrowedFd<'_>, init: u32, user: u32) -> io:
     let opened = ["uid_map", "gid_map"]
         .iter()
         .try_for_each(|name| {
-            // The kernel takes a whole map in one write, once.
+            // The kernel accepts a map in a single write, once.
             sys::write_all(open(name, libc::O_WRONLY)?.as_fd(), map.as_bytes())
         })
         .and_then(|()| open("ns/user", libc::O_RDONLY));

@@ -1,4 +1,4 @@
-//! The engine's pools: the kinds of sandboxes, and how many of each are prepared.
+//! The engine's pools: the kinds of sandboxes, and the number of each kept prepared.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,48 +10,48 @@ use crate::run::SandboxError;
 use crate::spawner::{InitialFiles, NetworkMode};
 use crate::spec::EngineConfig;
 
-/// Callers that may wait for a sandbox.
+/// Maximum number of callers that wait for a sandbox.
 const WAITERS_MAX: usize = 10_000;
-/// Age at which a prepared sandbox is replaced by a new one.
+/// Age at which a prepared sandbox is replaced.
 const PREPARED_AGE_MAX: Duration = Duration::from_secs(3600);
-/// Number of times that in a row a sandbox with a runtime may fail to be prepared before the
-/// runtime is off.
+/// Number of consecutive failures to prepare a sandbox with a runtime after which the runtime is
+/// disabled.
 const WARM_FAILURES_MAX: u32 = 5;
 
 /// Kind of a prepared sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PreparedKind {
-    /// Index of the runtime that waits in it; otherwise a bare process, for any program.
+    /// Index of the runtime that waits in it; None for a bare process, for any program.
     pub(super) runtime: Option<usize>,
     pub(super) network: NetworkMode,
-    /// Files that it begins with.
+    /// Files with which it begins.
     pub(super) initial_files: InitialFiles,
 }
 
 impl PreparedKind {
-    /// For any program without a loopback.
+    /// Kind for any program, without a loopback.
     pub(super) const PLAIN: PreparedKind = PreparedKind {
         runtime: None,
         network: NetworkMode::Nothing,
         initial_files: InitialFiles::Empty,
     };
-    /// Kind that is to hold a session.
+    /// Kind for sessions.
     pub(super) const SESSION: PreparedKind =
         PreparedKind { network: NetworkMode::Session, ..PreparedKind::PLAIN };
-    /// For any program with a loopback.
+    /// Kind for any program, with a loopback.
     pub(super) const CONNECTED: PreparedKind =
         PreparedKind { network: NetworkMode::Loopback, ..PreparedKind::PLAIN };
-    /// For programs over layers, without a loopback and with one.
+    /// Kinds for programs over layers, without a loopback and with one.
     pub(super) const LAYERED: [PreparedKind; 2] = [
         PreparedKind { initial_files: InitialFiles::Layers, ..PreparedKind::PLAIN },
         PreparedKind { initial_files: InitialFiles::Layers, ..PreparedKind::CONNECTED },
     ];
 }
 
-/// Sandboxes of a kind that not every server needs. None is prepared before one was asked for.
+/// Sandboxes of a kind that not every server needs. None is prepared before the first request.
 pub(super) struct WantedSandboxes {
     pub(super) sandboxes: KeyHandle<PreparedKind, PreparedSandbox>,
-    /// Number that are kept prepared from then on.
+    /// Limits from the first request on.
     limits: KeyLimits,
     is_wanted: AtomicBool,
 }
@@ -69,7 +69,7 @@ impl WantedSandboxes {
         Ok(WantedSandboxes { sandboxes, limits, is_wanted: AtomicBool::new(false) })
     }
 
-    /// Returns where to ask for one; others are prepared from now on.
+    /// Returns the key for requests; from now on sandboxes of this kind are kept prepared.
     pub(super) fn wanted(&self, now: Instant) -> &KeyHandle<PreparedKind, PreparedSandbox> {
         if !self.is_wanted.load(Ordering::Relaxed) && !self.is_wanted.swap(true, Ordering::Relaxed)
         {
@@ -78,7 +78,7 @@ impl WantedSandboxes {
         &self.sandboxes
     }
 
-    /// No more of them are prepared.
+    /// Stops preparing sandboxes of this kind.
     fn give_up(&self, limits: KeyLimits, now: Instant) {
         self.is_wanted.store(true, Ordering::Relaxed);
         self.sandboxes.set_limits(limits, now);
@@ -89,7 +89,8 @@ impl WantedSandboxes {
 pub(super) struct WarmRuntimeSandboxes {
     pub(super) sandboxes: KeyHandle<PreparedKind, PreparedSandbox>,
     pub(super) connected: WantedSandboxes,
-    /// Attempts in a row to prepare one that failed; at [`WARM_FAILURES_MAX`] the runtime is off.
+    /// Number of consecutive failures to prepare one; at [`WARM_FAILURES_MAX`] the runtime is
+    /// disabled.
     pub(super) failures: AtomicU32,
 }
 
@@ -98,7 +99,7 @@ impl WarmRuntimeSandboxes {
         self.failures.load(Ordering::Relaxed) >= WARM_FAILURES_MAX
     }
 
-    /// Takes note of what became of an attempt to prepare a sandbox with it.
+    /// Records the result of an attempt to prepare a sandbox with the runtime.
     pub(super) fn note(&self, name: &str, failure: Option<&SandboxError>) {
         let Some(failure) = failure else {
             return self.failures.store(0, Ordering::Relaxed);
@@ -111,7 +112,7 @@ impl WarmRuntimeSandboxes {
                 error,
                 "a runtime cannot be started ahead; programs start it themselves"
             );
-            // No more of them are prepared.
+            // Stops preparing such sandboxes.
             let limits = pool::KeyLimits { max: 0, min_idle: 0, ..pool::KeyLimits::default() };
             self.sandboxes.set_limits(limits.clone(), now());
             self.connected.give_up(limits, now());
@@ -119,9 +120,9 @@ impl WarmRuntimeSandboxes {
     }
 }
 
-/// A key for plain sandboxes, one for those over layers and one for each runtime, each without a
-/// loopback and with one, and resources that are used once. Those that are ready make room for
-/// whoever finds no slot free.
+/// Configuration of the pool of executions: keys for plain sandboxes, for those over layers and for
+/// each runtime, each without a loopback and with one; each resource is used once. Prepared
+/// sandboxes are given up when a request for another kind finds no free slot.
 pub(super) fn pool_config(config: &EngineConfig) -> pool::PoolConfig {
     pool::PoolConfig {
         total_max: config.slots,
@@ -144,7 +145,7 @@ pub(super) fn session_pool_config(config: &EngineConfig) -> pool::PoolConfig {
     }
 }
 
-/// Returns limits of as many as there are slots, `ready` of them prepared ahead.
+/// Returns limits with all slots as the maximum, and `ready` sandboxes prepared ahead.
 pub(super) fn key_limits(config: &EngineConfig, ready: usize) -> pool::KeyLimits {
     pool::KeyLimits {
         max: config.slots,

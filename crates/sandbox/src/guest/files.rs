@@ -1,9 +1,9 @@
 //! The file helper of a session: opens, lists, moves and packs files as the sandbox's user.
 //!
 //! A child of the guest init without privileges, whose file accesses are checked as the user's, so
-//! that the kernel decides what may be touched. Programs can neither signal nor trace it. Content
-//! does not pass through it, but for archives: it hands descriptors over. Every request that can
-//! take long has a thread of its own, of a bounded number; short ones share a few.
+//! that the kernel enforces the user's permissions. Programs can neither signal nor trace it. Only
+//! the content of archives passes through it; other content is accessed through descriptors that it
+//! sends. Each long request has a thread of its own, of a bounded number; short ones share a few.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -29,9 +29,9 @@ mod tests;
 mod trees;
 mod watch;
 
-/// Stack of a thread; nothing here recurses, and buffers are on the heap.
+/// Stack size of a thread; no code here recurses, and buffers are on the heap.
 const STACK_BYTES: usize = 256 << 10;
-/// Short requests that wait for a thread; the server has no more under way.
+/// Maximum number of queued short requests; the server has no more pending.
 const QUEUE_MAX: usize = wire::QUICK_MAX;
 
 type Outcome<T> = Result<T, FileRefusal>;
@@ -41,7 +41,7 @@ impl FileRefusal {
         FileRefusal { errno, detail: detail.into() }
     }
 
-    /// Says which file it was.
+    /// Adds the path of the file to the error.
     fn at(self, path: &[u8]) -> FileRefusal {
         let mut detail = b"`".to_vec();
         detail.extend_from_slice(path);
@@ -70,12 +70,12 @@ struct FileReply {
 
 impl FileReply {
     fn payload(writer: MessageWriter) -> FileReply {
-        // The first byte is a kind, of which answers have none of their own.
+        // The first byte is the kind, which answers do not have.
         FileReply { payload: writer.finish().split_off(1), fds: Vec::new() }
     }
 }
 
-/// A request with what came with it.
+/// A request with its descriptors.
 #[derive(Debug)]
 struct FileJob {
     id: u64,
@@ -85,13 +85,13 @@ struct FileJob {
 }
 
 impl FileJob {
-    /// For work of our own, which nobody gives up.
+    /// A job for the helper's own work, which is never cancelled.
     fn own() -> FileJob {
         let is_cancelled = Arc::new(AtomicBool::new(false));
         FileJob { id: 0, request: FileRequest::Cancel, fds: Vec::new(), is_cancelled }
     }
 
-    /// The one descriptor that belongs to the request.
+    /// Returns the request's one descriptor.
     fn descriptor(&mut self) -> Outcome<OwnedFd> {
         self.fds.pop().ok_or_else(|| FileRefusal::new(libc::EBADF, Vec::new()))
     }
@@ -108,7 +108,7 @@ impl FileJob {
 struct FileHelper {
     socket: OwnedFd,
     state: Mutex<FileHelperState>,
-    /// There is a short request to do.
+    /// Signalled when a short request is queued.
     ready: Condvar,
 }
 
@@ -117,7 +117,7 @@ struct FileHelperState {
     queue: VecDeque<FileJob>,
     workers: usize,
     idle: usize,
-    /// Threads of requests that take long, by class.
+    /// Number of threads of long requests, by class.
     trees: usize,
     archives: usize,
     watches: usize,
@@ -135,13 +135,13 @@ impl FileHelperState {
     }
 }
 
-/// Body of the process: serves until its server is gone. Called in a fresh child of the guest init,
+/// Body of the process: serves until its server dies. Called in a fresh child of the guest init,
 /// which has given it the user's ids for file accesses and no capabilities.
 pub(crate) fn main(socket: OwnedFd) -> c_int {
     let prepared = sys::set_name(c"cove-files")
         .and_then(|()| sys::ignore_signal(libc::SIGPIPE))
         .and_then(|()| sys::hard_limit(libc::RLIMIT_NOFILE))
-        // Deep trees need many.
+        // Deep trees need many descriptors.
         .and_then(|hard| sys::set_soft_limit(libc::RLIMIT_NOFILE, hard));
     if prepared.is_err() {
         return 1;
@@ -194,8 +194,8 @@ impl FileHelper {
                 let job = {
                     let mut state = self.state.lock();
                     state.workers -= 1;
-                    // The sandbox has no room for another thread. Those that there are do it, or
-                    // else this one, which then hears of nothing meanwhile.
+                    // The sandbox has no room for another thread. Existing threads run the job;
+                    // without any, this thread does, and reads no messages meanwhile.
                     if state.workers == 0 { state.queue.pop_front() } else { None }
                 };
                 if let Some(job) = job {
@@ -206,7 +206,7 @@ impl FileHelper {
         self.ready.notify_one();
     }
 
-    /// Body of a thread for short requests.
+    /// Body of a worker thread for short requests.
     fn work(&self) {
         let mut state = self.state.lock();
         loop {
@@ -239,7 +239,7 @@ impl FileHelper {
         let helper = self.clone();
         let spawned = spawn(move || {
             let result = answered(|| perform(job));
-            // The server may send the next one when it has the answer.
+            // The server may send the next request as soon as it has the answer.
             *helper.state.lock().threads(class).0 -= 1;
             helper.answer(id, result);
         });
@@ -261,20 +261,20 @@ impl FileHelper {
             Err(refusal) => (Err(refusal), Vec::new()),
         };
         let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        // When the server is gone, so are we at the next look at the socket.
+        // If the server has died, the next read of the socket ends this process.
         let message = wire::encode_answer(id, &result);
         let _gone = sys::send(self.socket.as_fd(), &message, &handles);
     }
 }
 
-/// Does it, and has an answer in any case: a thread that ended without one would have its caller
-/// wait for ever.
+/// Runs `body` and returns an answer even if it panics: without an answer, the caller would wait
+/// forever.
 fn answered(body: impl FnOnce() -> Outcome<FileReply>) -> Outcome<FileReply> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body))
         .unwrap_or_else(|_| Err(FileRefusal::new(libc::EIO, "the file helper failed")))
 }
 
-/// Does what is asked. Its pipe is closed by then.
+/// Performs a request. Its pipe is closed when this returns.
 fn perform(mut job: FileJob) -> Outcome<FileReply> {
     job.check()?;
     if let FileRequest::Watch { path, recursive } = &job.request {

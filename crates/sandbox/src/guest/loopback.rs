@@ -1,7 +1,8 @@
 //! The guest init's part of executions with a loopback: it listens there for the server.
 //!
-//! Before the program starts, and in the sandbox's own network namespace, whose loopback nobody
-//! else can reach. The sockets are the server's as soon as they listen; no copy stays here.
+//! It does so before the program starts, in the sandbox's own network namespace, whose loopback is
+//! unreachable from outside. The sockets go to the server as soon as they listen; no copy stays
+//! here.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man7/netdevice.7.html>
@@ -16,10 +17,10 @@ use crate::seccomp::FilterSubject;
 use crate::spec::SeccompProfile;
 use crate::sys::session as sys_session;
 
-/// Connections of one port that wait for the server to take them.
+/// Maximum number of connections of one port that wait for the server to accept them.
 pub(super) const BACKLOG: c_int = 128;
 
-/// Whom the filter of a command's program is for.
+/// Returns the filter subject of a command's program.
 pub(super) fn holder_of(start: &StartMessage<'_>) -> FilterSubject {
     match start.profile {
         SeccompProfile::Compile => FilterSubject::Compile,
@@ -29,12 +30,12 @@ pub(super) fn holder_of(start: &StartMessage<'_>) -> FilterSubject {
 }
 
 impl GuestSetup<'_> {
-    /// Whom the filter of the program is for that this sandbox most likely gets.
+    /// Returns the most likely filter subject of this sandbox's program.
     pub(super) fn holder(&self) -> FilterSubject {
         if self.has_loopback { FilterSubject::Connected } else { FilterSubject::Run }
     }
 
-    /// Listens on ports of the loopback and hands the sockets to the server. Does nothing without
+    /// Listens on ports of the loopback and sends the sockets to the server. Does nothing without
     /// ports.
     pub(super) fn listen(&self, ports: &[u16]) -> Result<(), StepFailure> {
         if ports.is_empty() {

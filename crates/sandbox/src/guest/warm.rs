@@ -1,4 +1,4 @@
-//! The guest init's part of warm runtimes: have one parked in the sandbox, and let it go on.
+//! The guest init's part of warm runtimes: parks one in the sandbox, and releases it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -11,14 +11,13 @@ use crate::spec::{ProgramLimits, WarmRuntime};
 use crate::sys;
 use crate::warm::{NOT_PARKED, PARKED, RELEASE_IN_FILE, RuntimeRelease};
 
-/// Bits of a request: there are control groups to hide, the file system is restricted, there is a
-/// user to become.
+/// Bits of a request: hide the control groups, restrict the file system, change to a user.
 const HIDE_GROUPS: u32 = 1;
 const RESTRICT_FILES: u32 = 2;
 const BECOME_USER: u32 = 4;
-/// There is a loopback.
+/// The sandbox has a loopback.
 const CONNECTED: u32 = 8;
-/// The namespaces of a sandbox that a copy enters, the one of process ids first.
+/// Namespaces of a sandbox that a copy enters, the pid namespace first.
 const NAMESPACES: [&std::ffi::CStr; 5] = [
     c"/proc/self/ns/pid",
     c"/proc/self/ns/mnt",
@@ -27,22 +26,22 @@ const NAMESPACES: [&std::ffi::CStr; 5] = [
     c"/proc/self/ns/net",
 ];
 
-/// CPU time that a runtime may use before its program comes, beside the program's.
+/// CPU time that a runtime may use before its program arrives, in addition to the program's.
 const START_CPU: Duration = Duration::from_secs(10);
 
-/// A runtime that is to wait in a sandbox.
+/// A runtime that will wait in a sandbox.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingRuntime<'a> {
     pub(crate) runtime: &'a WarmRuntime,
-    /// Number.
+    /// Index of the runtime.
     pub(crate) index: usize,
-    /// Socket at which a copy is requested; none where it is started in each sandbox.
+    /// Socket for requests of a copy; None if the runtime is started in each sandbox.
     pub(crate) zygote: Option<BorrowedFd<'a>>,
 }
 
 impl GuestSetup<'_> {
-    /// Has the runtime wait in this sandbox. Also returns the server's ends of the streams that
-    /// were made for it: input, output, errors; none where they come with the command.
+    /// Parks the runtime in this sandbox. Also returns the server's ends of the streams that were
+    /// created for it: input, output, errors; empty if they come with the command.
     pub(super) fn park_warm(
         &self,
         place: &GuestEnvironment,
@@ -54,7 +53,7 @@ impl GuestSetup<'_> {
         }
     }
 
-    /// Has a copy of the zygote come into this sandbox and wait.
+    /// Requests a copy of the zygote, which enters this sandbox and waits.
     fn park_copy(
         &self,
         place: &GuestEnvironment,
@@ -82,13 +81,13 @@ impl GuestSetup<'_> {
         drop((theirs, namespaces, entrances));
         let pid = parked_pid(&ours)?;
         let child = sys::adopted_child(pid).step("watch a runtime")?;
-        // Only the next sandbox may ask again.
+        // This sandbox must not request another copy.
         let number = zygote.as_raw_fd().cast_unsigned();
         sys::close_inherited(number, number).step("close the way to the zygote")?;
         self.parked(child, ours)
     }
 
-    /// Starts the runtime in this sandbox, and waits until it waits.
+    /// Starts the runtime in this sandbox, and waits until it is parked.
     fn park_started(
         &self,
         place: &GuestEnvironment,
@@ -106,7 +105,7 @@ impl GuestSetup<'_> {
         let step = "make a stream";
         let (input, output, errors) = (input.step(step)?, output.step(step)?, errors.step(step)?);
         for fd in [&input.0, &output.1, &errors.1] {
-            // So that the program may open its own /dev/stdout.
+            // Lets the program open its own /dev/stdout.
             sys::fchmod(fd.as_fd(), 0o666).step(step)?;
         }
         let parking = ParkingPlan {
@@ -160,7 +159,7 @@ impl GuestSetup<'_> {
         })
     }
 
-    /// Lets a parked runtime go on with its program.
+    /// Releases a parked runtime to run its program.
     pub(super) fn release_warm(
         &self,
         parked: &ParkedProcess,
@@ -187,7 +186,7 @@ impl GuestSetup<'_> {
         }
         .encode();
         if has_streams {
-            // It reads with little room, as much as there is.
+            // It reads with a small buffer, so the message is sent in chunks after its length.
             let length = u32::try_from(message.len()).map_err(|_| codec::MalformedMessage)?;
             let head = length.to_le_bytes();
             let packets = message.chunks(codec::MESSAGE_BYTES_MAX);
@@ -210,7 +209,7 @@ impl GuestSetup<'_> {
     }
 }
 
-/// Waits until a copy is parked: its pid in this namespace.
+/// Waits until a copy is parked; returns its pid in this namespace.
 fn parked_pid(socket: &OwnedFd) -> Result<libc::pid_t, StepFailure> {
     let mut buf = [0u8; 256];
     let (n, _) = sys::receive(socket.as_fd(), &mut buf).step("wait for a runtime")?;
@@ -221,7 +220,7 @@ fn parked_pid(socket: &OwnedFd) -> Result<libc::pid_t, StepFailure> {
     }
 }
 
-/// Returns what a runtime says that could not go on.
+/// Decodes the error of a runtime that could not park.
 fn not_parked(message: &[u8]) -> StepFailure {
     match (message.split_first(), message.get(1..5).map(<[u8; 4]>::try_from)) {
         (Some((&NOT_PARKED, _)), Some(Ok(errno))) => StepFailure {
@@ -232,8 +231,8 @@ fn not_parked(message: &[u8]) -> StepFailure {
     }
 }
 
-/// Returns whether an ended runtime had got as far as its program. It says so when not, before it
-/// ends.
+/// Returns an error if an ended runtime did not reach its program. The runtime reports that before
+/// it ends.
 pub(super) fn check_started(parked: &ParkedProcess) -> Result<(), StepFailure> {
     let socket = parked.socket.as_fd();
     let ready = sys::poll(&[socket], Some(Duration::ZERO)).step("look at a runtime")?;

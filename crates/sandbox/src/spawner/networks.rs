@@ -1,4 +1,4 @@
-//! Network namespaces of slots: made once, and used again only while nobody has used them.
+//! Network namespaces of slots: made once, and reused only while they are unused.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man7/network_namespaces.7.html>
@@ -37,15 +37,15 @@ impl NetworkMode {
     }
 }
 
-/// Makes network namespaces, from one in which this process stays itself: sockets that it makes
-/// must not stand in one of theirs.
+/// Creates network namespaces, and returns to the process's own one each time: sockets that this
+/// process creates must not be in a slot's namespace.
 #[derive(Debug, Default)]
 pub(super) struct NetworkFactory {
     own_namespace: Option<OwnedFd>,
 }
 
 impl NetworkFactory {
-    /// A new one, with a loopback or without; nothing else can be reached in any.
+    /// Creates a namespace, with a loopback or without; it has no other network.
     pub(super) fn make(
         &mut self,
         host_proc: BorrowedFd<'_>,
@@ -63,8 +63,8 @@ impl NetworkFactory {
         Ok(made)
     }
 
-    /// Returns whether nothing has ever been sent in a namespace, and no socket of it is left
-    /// anywhere: not even what a connection leaves behind is there for the next sandbox.
+    /// Returns whether no packet was ever sent in a namespace, and no socket of it remains: not
+    /// even the remains of a connection are there for the next sandbox.
     pub(super) fn is_unused(&self, host_proc: BorrowedFd<'_>, netns: BorrowedFd<'_>) -> bool {
         let check = || -> io::Result<bool> {
             sys::setns(netns, libc::CLONE_NEWNET)?;
@@ -73,7 +73,7 @@ impl NetworkFactory {
             Ok(has_no_traffic(&devices) && has_no_socket(&sockets))
         };
         let is_unused = check().unwrap_or(false);
-        // The sockets that this process makes next would count there.
+        // Otherwise the next sockets of this process would count there.
         self.return_to_own_namespace().is_ok() && is_unused
     }
 

@@ -1,4 +1,4 @@
-//! System calls of the file helper: everything by a directory's descriptor and a name in it.
+//! System calls of the file helper, which use a directory's descriptor and a name in it.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man2/openat2.2.html>
@@ -16,14 +16,14 @@ pub(crate) const PROC_MAGIC: i64 = 0x9fa0;
 /// Path resolution of `openat2(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResolveMode {
-    /// Like any program, but not through the links of `/proc` to what a process has open.
+    /// As for any program, but without following the links in `/proc` to a process's open files.
     Ordinary,
     /// Never out of the directory, through no link of any kind, into no other file system.
     Beneath,
 }
 
-/// `openat2(2)`, always close-on-exec, never as the caller's own terminal. Without a directory, a
-/// relative path begins at the current one.
+/// `openat2(2)`, always close-on-exec, never making a terminal the controlling one. Without a
+/// directory, a relative path begins at the current one.
 pub(crate) fn openat2(
     dir: Option<BorrowedFd<'_>>,
     path: &CStr,
@@ -37,7 +37,7 @@ pub(crate) fn openat2(
         mode: u64,
         resolve: u64,
     }
-    // With O_PATH the kernel takes few other flags.
+    // With O_PATH the kernel accepts few other flags.
     let extra = if flags & libc::O_PATH != 0 { 0 } else { libc::O_NOCTTY };
     let how = OpenHow {
         flags: u64::from((flags | libc::O_CLOEXEC | extra).cast_unsigned()),
@@ -69,7 +69,7 @@ pub(crate) fn openat2(
 pub(crate) struct FileStat {
     pub(crate) dev: u64,
     pub(crate) ino: u64,
-    /// Kind and permissions.
+    /// File type and permissions.
     pub(crate) mode: u32,
     pub(crate) links: u64,
     pub(crate) uid: u32,
@@ -83,14 +83,14 @@ pub(crate) struct FileStat {
 }
 
 impl FileStat {
-    /// `S_IFREG` and its like.
+    /// Returns the file type, such as `S_IFREG`.
     pub(crate) fn kind(&self) -> u32 {
         self.mode & libc::S_IFMT
     }
 }
 
-/// `fstatat(2)` of a name in a directory, not following it where it is a link; of the directory
-/// or file itself where the name is empty.
+/// `fstatat(2)` of a name in a directory, without following a link; of the open directory or file
+/// itself if the name is empty.
 pub(crate) fn stat(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<FileStat> {
     let mut stat = MaybeUninit::<libc::stat64>::uninit();
     let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
@@ -116,12 +116,12 @@ pub(crate) fn stat(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<FileStat> {
     })
 }
 
-/// Kind of the file system that a descriptor is on (linux/magic.h).
+/// Returns the type of the file system of a descriptor (linux/magic.h).
 pub(crate) fn file_system(fd: BorrowedFd<'_>) -> io::Result<i64> {
     Ok(super::statfs(fd)?.f_type)
 }
 
-/// `readlinkat(2)`; of the link itself where the name is empty. At most a path's longest length.
+/// `readlinkat(2)`; of the open link itself if the name is empty. Returns at most the longest path.
 pub(crate) fn readlink(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
     let mut target = vec![0u8; 4096];
     // SAFETY: `name` is NUL-terminated; pointer and length belong together.
@@ -135,7 +135,7 @@ pub(crate) fn readlink(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> 
     Ok(target)
 }
 
-/// `unlinkat(2)` of what is no directory.
+/// `unlinkat(2)` of a file that is not a directory.
 pub(crate) fn unlink(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     // SAFETY: `name` is NUL-terminated.
     check_int(unsafe { libc::unlinkat(dir.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
@@ -155,7 +155,7 @@ pub(crate) fn rename(
     .map(drop)
 }
 
-/// `linkat(2)`, not following a link.
+/// `linkat(2)`, without following a link.
 pub(crate) fn link(
     from: BorrowedFd<'_>,
     name: &CStr,
@@ -190,7 +190,7 @@ pub(crate) fn chmod(path: &CStr, mode: u32) -> io::Result<()> {
     check_int(unsafe { libc::chmod(path.as_ptr(), mode) }).map(drop)
 }
 
-/// `utimensat(2)` of a name in a directory, not following it: both times.
+/// `utimensat(2)` of a name in a directory, without following a link: sets both times.
 pub(crate) fn set_times(
     dir: BorrowedFd<'_>,
     name: &CStr,
@@ -221,7 +221,7 @@ pub(crate) fn read_directory(dir: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<
     Ok(usize::try_from(n).unwrap_or(0))
 }
 
-/// `lseek(2)` to the next data (`SEEK_DATA`) or hole (`SEEK_HOLE`) from `offset` on; `None` where
+/// `lseek(2)` to the next data (`SEEK_DATA`) or hole (`SEEK_HOLE`) from `offset` on; `None` if
 /// there is none.
 pub(crate) fn seek_sparse(
     file: BorrowedFd<'_>,
@@ -290,9 +290,9 @@ pub(crate) fn inotify_forget(inotify: BorrowedFd<'_>, watch: c_int) -> io::Resul
     check_int(unsafe { libc::inotify_rm_watch(inotify.as_raw_fd(), watch) }).map(drop)
 }
 
-/// The user and group id that this thread's file accesses are checked with.
+/// Returns the user and group id with which this thread's file accesses are checked.
 pub(crate) fn fsids() -> (u32, u32) {
-    // An id that nobody can have changes nothing, and the earlier one is returned.
+    // An invalid id changes nothing, and the call returns the current one.
     // SAFETY: touches no memory.
     let uid = unsafe { libc::syscall(libc::SYS_setfsuid, u32::MAX) };
     // SAFETY: likewise.

@@ -1,4 +1,4 @@
-//! System calls of memory: mappings that processes share, and the C library's allocator.
+//! System calls of memory: shared mappings, and the C library's allocator.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man2/memfd_create.2.html>
@@ -13,36 +13,36 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::{check_int, own, write_all};
 
-/// Smallest block that is mapped by itself and unmapped when it is freed, in bytes.
+/// Smallest block with a mapping of its own, which is unmapped when it is freed, in bytes.
 const MAPPED_BYTES_MIN: c_int = 128 << 10;
 
-/// Makes the allocator give large blocks back to the kernel as soon as they are freed.
+/// Makes the allocator return large blocks to the kernel as soon as they are freed.
 ///
-/// glibc begins so, but raises the threshold to the largest block that was freed, up to 32 MiB
-/// (`mallopt(3)`, <https://man7.org/linux/man-pages/man3/mallopt.3.html>). After a few large
+/// glibc does so at first, but raises the threshold to the largest block that was freed, up to 32
+/// MiB (`mallopt(3)`, <https://man7.org/linux/man-pages/man3/mallopt.3.html>). After a few large
 /// answers such blocks come from heaps, whose free memory stays with the process.
 #[cfg(target_env = "gnu")]
 pub fn return_large_blocks() {
     // SAFETY: `mallopt` takes two numbers and changes a parameter of the allocator under its lock;
-    // the option exists in every glibc, and one that it does not know changes nothing.
+    // the option exists in every glibc, and an unknown option changes nothing.
     let changed = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN) };
     debug_assert_eq!(changed, 1, "mallopt refuses the threshold");
 }
 
-/// Other C libraries give large blocks back by themselves.
+/// Does nothing: other C libraries return large blocks without this.
 #[cfg(not(target_env = "gnu"))]
 pub fn return_large_blocks() {}
 
-/// Takes the free blocks out of the heap that was in use so far, so that what is allocated later
-/// lies side by side.
+/// Allocates the free blocks of the heap that was in use so far, so that later allocations are
+/// contiguous.
 ///
-/// For a process that forks again and again: a start leaves free blocks on many pages, the
-/// allocator hands them out first, and each page that a child writes to is copied. Only for a
-/// process of one thread; its free blocks stay as they are until it ends.
+/// For a process that forks repeatedly: its start leaves free blocks on many pages, the allocator
+/// reuses them first, and each page that a child writes to is copied. Only for a single-threaded
+/// process; its free blocks stay allocated until it ends.
 pub(crate) fn leave_used_heap() {
-    /// Larger than what the start frees, and smaller than what is mapped by itself.
+    /// Larger than any block that the start frees, and smaller than a block with its own mapping.
     const FRESH_BYTES: usize = 96 << 10;
-    /// Blocks taken at most: a heap of megabytes is no harm to leave as it is.
+    /// Maximum number of allocated blocks: a heap of megabytes may stay as it is.
     const BLOCKS_MAX: usize = 100_000;
     // SAFETY: any size may be asked for.
     let fresh = black_box(unsafe { libc::malloc(FRESH_BYTES) });
@@ -50,10 +50,10 @@ pub(crate) fn leave_used_heap() {
         return;
     }
     let mut taken = 0;
-    // The largest first, and each size that the allocator keeps lists of.
+    // The largest sizes first, and each size for which the allocator keeps free lists.
     for size in (16..1024).step_by(16).chain((1..=16).map(|n| n << 10)).rev() {
         while taken < BLOCKS_MAX {
-            // SAFETY: likewise. What is below the fresh block is never freed, which is the purpose.
+            // SAFETY: likewise. Blocks below the fresh one are never freed, which is the purpose.
             let block = black_box(unsafe { libc::malloc(size) });
             if block >= fresh || block.is_null() {
                 // SAFETY: allocated above, and not used.
@@ -67,7 +67,7 @@ pub(crate) fn leave_used_heap() {
     unsafe { libc::free(fresh) };
 }
 
-/// An anonymous file with this content, sealed against change.
+/// Creates an anonymous file with this content, sealed against change.
 pub(crate) fn memfd(name: &CStr, content: &[u8]) -> io::Result<OwnedFd> {
     // SAFETY: `name` is NUL-terminated.
     let fd = own(unsafe {
@@ -82,12 +82,12 @@ pub(crate) fn memfd(name: &CStr, content: &[u8]) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Puts a file in the place of the memory that the loader has relocated and made read-only
-/// (`PT_GNU_RELRO`). In an executable that can be anywhere, that is a page of one's own for each
-/// 4 KiB of pointers, and every fork copies their entries, twice for each sandbox; pages of a file
-/// are found again when they are needed.
+/// Replaces the memory that the loader has relocated and made read-only (`PT_GNU_RELRO`) by a
+/// mapping of a file. In a position-independent executable, that memory is a private page for each
+/// 4 KiB of pointers, and every fork copies their page table entries, twice for each sandbox; pages
+/// of a file are looked up again on demand.
 ///
-/// Does nothing where the executable has no such memory. Only for a process of one thread.
+/// Does nothing if the executable has no such memory. Only for a single-threaded process.
 pub(crate) fn share_relocated() -> io::Result<()> {
     // SAFETY: reads the auxiliary vector, which the kernel has put there.
     let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
@@ -136,24 +136,24 @@ pub(crate) fn share_relocated() -> io::Result<()> {
 
 /// Page for the failure of a child that could not start its program.
 ///
-/// One page of memory that both share. The child writes before it exits; the parent reads after it
-/// has waited for the child, so there is never a writer and a reader at one time. A copy of this
-/// value stands for the same place in memory.
+/// One page of memory that both processes share. The child writes before it exits; the parent reads
+/// after it has waited for the child, so reads and writes never overlap. A copy of this value
+/// refers to the same memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailurePage {
     cells: &'static [AtomicI32; 2],
     place: u16,
 }
 
-/// A page with places for the notes of many children, at the same address in each of them.
+/// A page with slots for the notes of many children, at the same address in each of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailurePages(&'static [[AtomicI32; 2]; FailurePages::PLACES]);
 
 impl FailurePages {
-    /// Notes that fit into a page.
+    /// Number of notes in a page.
     pub(crate) const PLACES: usize = 4096 / mem::size_of::<[AtomicI32; 2]>();
 
-    /// A new page; it lives as long as the process.
+    /// Creates a page, which lives as long as the process.
     pub(crate) fn new() -> io::Result<Self> {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
@@ -166,7 +166,7 @@ impl FailurePages {
         Ok(FailurePages(unsafe { &*page.cast::<[[AtomicI32; 2]; Self::PLACES]>() }))
     }
 
-    /// The note at a place, which its user may have only once; none where there is no such place.
+    /// Returns the note at an index, for exclusive use; None if the index is out of range.
     pub(crate) fn at(self, place: u16) -> Option<FailurePage> {
         Some(FailurePage { cells: self.0.get(usize::from(place))?, place })
     }
@@ -178,18 +178,18 @@ impl FailurePage {
         FailurePages::new()?.at(0).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
     }
 
-    /// Returns its place among those of its page.
+    /// Returns its index in its page.
     pub(crate) fn place(&self) -> u16 {
         self.place
     }
 
-    /// Notes a failed step and its errno.
+    /// Records a failed step and its errno.
     pub(crate) fn set(&self, step: i32, errno: i32) {
         self.cells[1].store(errno, Ordering::Relaxed);
         self.cells[0].store(step, Ordering::Release);
     }
 
-    /// Takes the note, if there is one.
+    /// Takes the recorded failure, if there is one.
     pub(crate) fn take(&self) -> Option<(i32, i32)> {
         match self.cells[0].swap(0, Ordering::AcqRel) {
             0 => None,

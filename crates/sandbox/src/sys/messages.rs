@@ -1,4 +1,4 @@
-//! System calls of sockets that carry messages with descriptors, and of waiting for any.
+//! System calls of sockets that carry messages with descriptors, and polling.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man7/unix.7.html>
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use super::{check_int, set_nonblocking};
 
-/// Descriptors that one message may carry; the kernel's own maximum is 253 (`SCM_MAX_FD`).
+/// Maximum number of descriptors in one message; the kernel's own maximum is 253 (`SCM_MAX_FD`).
 pub(crate) const MESSAGE_FDS_MAX: usize = 72;
 
-/// A pair of connected sockets that keep message boundaries, close-on-exec.
+/// Creates a pair of connected sockets that keep message boundaries, close-on-exec.
 pub(crate) fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [-1 as c_int; 2];
     // SAFETY: `fds` has room for two descriptors.
@@ -27,14 +27,14 @@ pub(crate) fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
             fds.as_mut_ptr(),
         )
     })?;
-    // SAFETY: the call succeeded; nobody else knows this descriptor.
+    // SAFETY: the call succeeded; this descriptor has no other owner.
     let left = unsafe { OwnedFd::from_raw_fd(fds[0]) };
     // SAFETY: likewise.
     let right = unsafe { OwnedFd::from_raw_fd(fds[1]) };
     Ok((left, right))
 }
 
-/// Room for the descriptors of one message, aligned as the kernel wants it.
+/// Room for the descriptors of one message, aligned as the kernel requires.
 #[repr(C, align(8))]
 struct ControlBuffer([u8; 24 + 4 * MESSAGE_FDS_MAX]);
 
@@ -89,8 +89,9 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     }
 }
 
-/// Receives one message with its descriptors; zero bytes at end of file. `EMSGSIZE` when there is
-/// no room for the bytes, or in this process for the descriptors: then the message is lost.
+/// Receives one message with its descriptors; zero bytes at end of file. `EMSGSIZE` if the buffer
+/// is too small for the bytes, or this process has too few free descriptors: then the message is
+/// lost.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut fds = Vec::new();
     match receive_message(socket, buf, |fd| fds.push(fd))? {
@@ -99,8 +100,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<(usi
     }
 }
 
-/// As [`receive`]; but where this process has no room for all descriptors the message comes without
-/// any: who has many connections does not give one up for that.
+/// Like [`receive`]; but if this process has too few free descriptors, the message comes without
+/// any, so that a lack of descriptors does not cost the connection.
 pub(crate) fn receive_what_fits(
     socket: BorrowedFd<'_>,
     buf: &mut [u8],
@@ -113,8 +114,8 @@ pub(crate) fn receive_what_fits(
     Ok((n, fds))
 }
 
-/// As [`receive`], but allocates nothing: the descriptors come to a place of the caller's, and
-/// their number is returned. `EMSGSIZE` also when that place is too small.
+/// Like [`receive`], but allocates nothing: the descriptors are stored in the caller's slice, and
+/// their number is returned. `EMSGSIZE` also if that slice is too small.
 pub(crate) fn receive_into(
     socket: BorrowedFd<'_>,
     buf: &mut [u8],
@@ -133,7 +134,7 @@ pub(crate) fn receive_into(
     Ok((n, count))
 }
 
-/// Receives one message; tells whether all of its descriptors have come.
+/// Receives one message; returns whether all of its descriptors were received.
 fn receive_message(
     socket: BorrowedFd<'_>,
     buf: &mut [u8],
@@ -187,7 +188,7 @@ fn receive_message(
     Ok((n, message.msg_flags & libc::MSG_CTRUNC == 0))
 }
 
-/// Makes the runtime watch a descriptor, which becomes non-blocking.
+/// Registers a descriptor with the async runtime; it becomes non-blocking.
 pub(crate) fn watch(fd: OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
     set_nonblocking(std::os::fd::AsFd::as_fd(&fd))?;
     // SAFETY: an OwnedFd names the same open descriptor for as long as it lives, and the AsyncFd
@@ -195,7 +196,8 @@ pub(crate) fn watch(fd: OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<OwnedFd>
     unsafe { tokio::io::unix::AsyncFd::register(fd) }.map_err(io::Error::from)
 }
 
-/// Waits until one of `fds` is readable or hung up, or the time is over. Tells for each which.
+/// Waits until one of `fds` is readable or hung up, or the timeout expires. Returns for each
+/// whether it is ready.
 pub(crate) fn poll(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<libc::pollfd> = fds
         .iter()

@@ -25,23 +25,23 @@ pub(crate) fn clear_groups() -> io::Result<()> {
     check_int(unsafe { libc::setgroups(0, ptr::null()) }).map(drop)
 }
 
-/// Real, effective and saved user id of this (only) thread. The raw call, because glibc's signals
-/// other threads, of which there are none.
+/// Sets the real, effective and saved user id of this (only) thread. Uses the raw call, because
+/// glibc's wrapper signals all other threads, of which there are none.
 pub(crate) fn setresuid(uid: u32) -> io::Result<()> {
     // SAFETY: touches no memory.
     check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }).map(drop)
 }
 
-/// Real, effective and saved group id.
+/// Sets the real, effective and saved group id.
 pub(crate) fn setresgid(gid: u32) -> io::Result<()> {
     // SAFETY: touches no memory.
     check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) }).map(drop)
 }
 
-/// User and group id for file system checks only.
+/// Sets the user and group id for file system checks only.
 pub(crate) fn setfsids(uid: u32, gid: u32) {
-    // SAFETY: touches no memory. These calls return the earlier id and cannot tell of failure; the
-    // files made under them are checked by what the caller does with them.
+    // SAFETY: touches no memory. These calls return the earlier id and cannot report a failure; the
+    // kernel checks the caller's later file accesses.
     unsafe { libc::syscall(libc::SYS_setfsgid, gid) };
     // SAFETY: likewise.
     unsafe { libc::syscall(libc::SYS_setfsuid, uid) };
@@ -64,7 +64,7 @@ pub(super) struct CapData {
 
 pub(super) static CAP_HEADER: CapHeader = CapHeader { version: 0x2008_0522, pid: 0 };
 
-/// The capabilities that this process is permitted.
+/// Returns the permitted capabilities of this process.
 pub(crate) fn capabilities() -> io::Result<u64> {
     let mut data = [CapData { effective: 0, permitted: 0, inheritable: 0 }; 2];
     // SAFETY: version 3 reads one header and writes two data elements, which is what is passed.
@@ -85,8 +85,8 @@ pub(crate) fn set_capabilities(mask: u64) -> io::Result<()> {
         .map(drop)
 }
 
-/// Makes exactly these capabilities permitted, effective and inheritable, and takes them along
-/// through `execve` (they are made ambient).
+/// Makes exactly these capabilities permitted, effective and inheritable, and keeps them across
+/// `execve` (they are made ambient).
 pub(crate) fn keep_capabilities(mask: u64) -> io::Result<()> {
     let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(0);
     let data = [half(mask), half(mask >> 32)].map(|bits| CapData {
@@ -112,7 +112,7 @@ pub(crate) fn keep_capabilities(mask: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes these capabilities inheritable as far as they are permitted, and changes nothing else.
+/// Makes these capabilities inheritable as far as they are permitted; the other sets do not change.
 pub(crate) fn set_inheritable(mask: u64) -> io::Result<()> {
     let permitted = capabilities()?;
     let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(0);
@@ -136,7 +136,7 @@ pub(crate) fn set_limit(resource: c_uint, value: u64) -> io::Result<()> {
     .map(drop)
 }
 
-/// Sets this process's soft limit, and leaves the hard one as it is.
+/// Sets this process's soft limit; the hard limit does not change.
 pub(crate) fn set_soft_limit(resource: c_uint, value: u64) -> io::Result<()> {
     let limit = libc::rlimit64 { rlim_cur: value, rlim_max: hard_limit(resource)? };
     // SAFETY: reads one rlimit64; the old value is not asked for.

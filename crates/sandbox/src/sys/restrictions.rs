@@ -1,4 +1,4 @@
-//! System calls that restrict a process for good: seccomp and Landlock.
+//! System calls that restrict a process permanently: seccomp and Landlock.
 //!
 //! # References
 //! - <https://docs.kernel.org/userspace-api/no_new_privs.html>
@@ -22,14 +22,14 @@ pub(crate) struct BpfInstruction {
 }
 
 impl BpfInstruction {
-    /// Returns its bytes in memory.
+    /// Returns its representation in memory.
     pub(crate) fn bytes(&self) -> [u8; 8] {
         let ([a, b], [c, d, e, f]) = (self.code.to_ne_bytes(), self.k.to_ne_bytes());
         [a, b, self.jt, self.jf, c, d, e, f]
     }
 }
 
-/// Installs a seccomp filter on this thread and its descendants, for good.
+/// Installs a seccomp filter on this thread and its descendants, permanently.
 pub(crate) fn set_seccomp(program: &[BpfInstruction]) -> io::Result<()> {
     #[repr(C)]
     struct FilterProgram {
@@ -47,7 +47,7 @@ pub(crate) fn set_seccomp(program: &[BpfInstruction]) -> io::Result<()> {
     .map(drop)
 }
 
-/// Version of the Landlock interface; an error when the kernel has none.
+/// Returns the version of the Landlock interface; an error if the kernel has none.
 pub(crate) fn landlock_abi() -> io::Result<i64> {
     const CREATE_RULESET_VERSION: c_uint = 1;
     // SAFETY: with this flag a null attribute of size zero is the documented question.
@@ -61,7 +61,7 @@ pub(crate) fn landlock_abi() -> io::Result<i64> {
     })
 }
 
-/// A new Landlock ruleset that handles these file system accesses.
+/// Creates a Landlock ruleset that handles these file system accesses.
 pub(crate) fn landlock_ruleset(handled: u64) -> io::Result<OwnedFd> {
     // SAFETY: the first version's attribute is this one field, and its size is passed.
     own(unsafe {
@@ -100,7 +100,7 @@ pub(crate) fn landlock_allow(
     .map(drop)
 }
 
-/// Enforces a ruleset on this thread and its descendants, for good.
+/// Enforces a ruleset on this thread and its descendants, permanently.
 pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: touches no memory.
     check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) })

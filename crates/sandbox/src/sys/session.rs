@@ -1,5 +1,5 @@
-//! System calls that mostly sessions need: a plain fork, signals to one process, and the loopback
-//! of a network namespace.
+//! System calls mainly for sessions: a plain fork, signals to one process, and the loopback of a
+//! network namespace.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man2/fork.2.html>
@@ -15,9 +15,9 @@ use std::ptr;
 use super::{check, check_int, own};
 
 /// `clone(2)` in the manner of fork, by the older call, which the policy of programs allows; the
-/// child runs `child` and exits with what it returns. Returns its pid.
+/// child runs `child` and exits with its result. Returns its pid.
 ///
-/// Must only be called in a process with one thread, as [`super::fork`].
+/// Must only be called in a single-threaded process, like [`super::fork`].
 pub(crate) fn fork_plain(child: impl FnOnce() -> c_int) -> io::Result<libc::pid_t> {
     clone_plain(0, child)
 }
@@ -28,8 +28,8 @@ pub(crate) fn fork_sibling(child: impl FnOnce() -> c_int) -> io::Result<libc::pi
 }
 
 fn clone_plain(flags: c_int, child: impl FnOnce() -> c_int) -> io::Result<libc::pid_t> {
-    // SAFETY: neither a stack nor CLONE_VM is given, so the child goes on with a copy of this one's
-    // memory; the pointers are not looked at without their flags.
+    // SAFETY: neither a stack nor CLONE_VM is given, so the child continues with a copy of this
+    // process's memory; the kernel ignores the pointers without their flags.
     let pid = check(unsafe {
         libc::syscall(
             libc::SYS_clone,
@@ -48,7 +48,8 @@ fn clone_plain(flags: c_int, child: impl FnOnce() -> c_int) -> io::Result<libc::
     libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ERANGE))
 }
 
-/// `kill(2)` of one process of this pid namespace. `ESRCH` for pid 1 and what is no process.
+/// `kill(2)` of one process of this pid namespace. `ESRCH` for pid 1 and for a pid without a
+/// process.
 pub(crate) fn signal_one(pid: libc::pid_t, signal: c_int) -> io::Result<()> {
     if pid <= 1 {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
@@ -57,10 +58,10 @@ pub(crate) fn signal_one(pid: libc::pid_t, signal: c_int) -> io::Result<()> {
     check_int(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// `kill(-1, signal)`: everything in this pid namespace except the caller, which is its pid 1. That
-/// nothing is left is as good.
+/// `kill(-1, signal)`: all processes of this pid namespace except the caller, which is its pid 1.
+/// Succeeds if there are none.
 pub(crate) fn signal_all_others(signal: c_int) -> io::Result<()> {
-    // Outside a pid namespace of our own this would be a disaster.
+    // Outside a pid namespace of our own this would signal every process of the host.
     // SAFETY: touches no memory.
     if unsafe { libc::getpid() } != 1 {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
@@ -72,13 +73,13 @@ pub(crate) fn signal_all_others(signal: c_int) -> io::Result<()> {
     }
 }
 
-/// `shutdown(2)` of both directions: whoever has the other end sees its end at once.
+/// `shutdown(2)` of both directions: the peer sees the end of file at once.
 pub(crate) fn hang_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: touches no memory.
     check_int(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) }).map(drop)
 }
 
-/// A TCP socket of this network namespace that does not block.
+/// Creates a non-blocking TCP socket of this network namespace.
 fn tcp() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: touches no memory; a new descriptor is returned.
@@ -94,13 +95,13 @@ fn loopback(port: u16) -> libc::sockaddr_in {
     }
 }
 
-/// Size of something as calls on sockets take it.
+/// Returns the size of a value in the type that socket calls require.
 fn bytes_of<T>(_value: &T) -> libc::socklen_t {
     libc::socklen_t::try_from(mem::size_of::<T>()).unwrap_or_default()
 }
 
-/// A socket on its way to this port of the loopback. Never waits: whether anybody listens there is
-/// known when the socket is writable.
+/// Begins a connection to this port of the loopback. Never waits: whether the port has a listener
+/// is known when the socket is writable.
 pub(crate) fn connect_loopback(port: u16) -> io::Result<OwnedFd> {
     let socket = tcp()?;
     let address = loopback(port);
@@ -114,7 +115,7 @@ pub(crate) fn connect_loopback(port: u16) -> io::Result<OwnedFd> {
     }
 }
 
-/// A socket that listens on this port of the loopback, or on a free one if it is 0.
+/// Creates a socket that listens on this port of the loopback, or on a free one if it is 0.
 pub(crate) fn listen_loopback(port: u16, backlog: c_int) -> io::Result<OwnedFd> {
     let socket = tcp()?;
     let on: c_int = 1;
@@ -138,7 +139,7 @@ pub(crate) fn listen_loopback(port: u16, backlog: c_int) -> io::Result<OwnedFd> 
     Ok(socket)
 }
 
-/// Switches the loopback of this network namespace on.
+/// Enables the loopback of this network namespace.
 pub(crate) fn raise_loopback() -> io::Result<()> {
     let socket = tcp()?;
     // SAFETY: all-zero is a valid ifreq.

@@ -17,7 +17,7 @@ pub(crate) fn ignore_signal(signal: c_int) -> io::Result<()> {
     set_signal(signal, libc::SIG_IGN)
 }
 
-/// Gives a signal its default effect again.
+/// Restores the default disposition of a signal.
 pub(crate) fn default_signal(signal: c_int) -> io::Result<()> {
     set_signal(signal, libc::SIG_DFL)
 }
@@ -30,7 +30,7 @@ fn set_signal(signal: c_int, disposition: libc::sighandler_t) -> io::Result<()> 
     }
 }
 
-/// Blocks no signal at all.
+/// Unblocks all signals.
 pub(crate) fn unblock_signals() -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `set` is valid for writes.
@@ -53,7 +53,7 @@ pub(crate) fn sigchld_fd() -> io::Result<OwnedFd> {
     own(unsafe { libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())
 }
 
-/// Empties a descriptor of [`sigchld_fd`].
+/// Reads all pending signals of a descriptor of [`sigchld_fd`].
 pub(crate) fn drain_signals(fd: BorrowedFd<'_>) {
     let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
     let size = mem::size_of::<libc::signalfd_siginfo>();

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use super::{check_int, own};
 
-/// Lets the other side of a new terminal be opened (`TIOCSPTLCK`).
+/// Unlocks the other side of a new terminal, so that it can be opened (`TIOCSPTLCK`).
 pub(crate) fn unlock_terminal(controller: BorrowedFd<'_>) -> io::Result<()> {
     let locked: c_int = 0;
     // SAFETY: the call reads one int.
@@ -19,20 +19,22 @@ pub(crate) fn unlock_terminal(controller: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Opens the program's side of a terminal without a path (`TIOCGPTPEER`), and not as the caller's
-/// own terminal.
+/// controlling terminal.
 pub(crate) fn open_terminal_peer(controller: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
     // SAFETY: the argument is an integer; a new descriptor is returned.
     own(unsafe { libc::ioctl(controller.as_raw_fd(), libc::TIOCGPTPEER, flags) }.into())
 }
 
-/// Makes a terminal the caller's own (`TIOCSCTTY`); the caller leads a session that has none.
+/// Makes a terminal the caller's controlling one (`TIOCSCTTY`); the caller must lead a session
+/// without one.
 pub(crate) fn take_terminal(terminal: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the argument is an integer.
     check_int(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSCTTY, 0 as c_int) }).map(drop)
 }
 
-/// Sets the size of a terminal in characters (`TIOCSWINSZ`); its foreground processes are told.
+/// Sets the size of a terminal in characters (`TIOCSWINSZ`); the kernel signals its foreground
+/// processes.
 pub(crate) fn set_terminal_size(terminal: BorrowedFd<'_>, rows: u16, cols: u16) -> io::Result<()> {
     let size = libc::winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the call reads one winsize.
@@ -40,7 +42,7 @@ pub(crate) fn set_terminal_size(terminal: BorrowedFd<'_>, rows: u16, cols: u16) 
         .map(drop)
 }
 
-/// The character that ends input at a terminal; none where that is switched off.
+/// Returns the end-of-file character of a terminal; None if it is disabled.
 pub(crate) fn terminal_eof(terminal: BorrowedFd<'_>) -> io::Result<Option<u8>> {
     let mut settings = MaybeUninit::<libc::termios>::uninit();
     // SAFETY: `settings` is valid for writes.

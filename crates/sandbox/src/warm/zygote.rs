@@ -1,4 +1,4 @@
-//! The spawner's side of forked runtimes: one interpreter that has started, and its successors.
+//! The spawner's side of forked runtimes: a started interpreter, and its successors.
 
 use std::ffi::{CString, c_int};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,18 +15,18 @@ const CAP_SETUID: u32 = 7;
 const CAP_SYS_CHROOT: u32 = 18;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;
-/// Capabilities of a zygote, for its copies: enter namespaces and groups, take on a user id, set
-/// limits.
+/// Capabilities of a zygote, for its copies: to enter namespaces and groups, change the user id,
+/// and set limits.
 const CAPABILITIES: [u32; 5] =
     [CAP_SETGID, CAP_SETUID, CAP_SYS_CHROOT, CAP_SYS_ADMIN, CAP_SYS_RESOURCE];
-/// Starts in a row that may come to nothing before a runtime is given up.
+/// Maximum number of consecutive failed starts before a runtime is disabled.
 const FAILURES_MAX: u32 = 3;
 /// Exit code of a zygote whose interpreter could not be executed.
 const NOT_STARTED: c_int = 125;
-/// The descriptors of a zygote from here on: where requests come from, its own pid namespace, and
+/// Descriptors of a zygote from this number on: the socket of requests, its own pid namespace, and
 /// `/proc`, which it closes before it serves.
 const REQUESTS: i32 = 3;
-/// Number from which they are put first, so that none is placed over another.
+/// Descriptors are first copied to numbers from this one on, so that none replaces another.
 const ASIDE: i32 = 64;
 
 /// The capabilities of a zygote as a set.
@@ -43,31 +43,31 @@ pub(crate) struct ZygoteContext<'a> {
     pub(crate) filters: [&'a [BpfInstruction]; 2],
 }
 
-/// An interpreter.
+/// A running interpreter.
 #[derive(Debug)]
 struct Zygote {
     pid: libc::pid_t,
     pidfd: OwnedFd,
-    /// Takes requests. `None` once a successor has taken over: the zygote ends when the last
-    /// request has been served.
+    /// Socket for requests. `None` once a successor has taken over: the zygote ends when it has
+    /// served the last request.
     socket: Option<OwnedFd>,
     is_ready: bool,
     forks: u32,
 }
 
-/// The zygotes of one runtime: the one that serves, one that starts to take over from it, and older
-/// ones that are about to end.
+/// The zygotes of one runtime: the one that serves, one that starts to replace it, and older ones
+/// that are about to end.
 #[derive(Debug)]
 pub(crate) struct Zygotes {
     runtime: WarmRuntime,
     index: usize,
     all: Vec<Zygote>,
-    /// Starts in a row that came to nothing.
+    /// Number of consecutive failed starts.
     failures: u32,
 }
 
 impl Zygotes {
-    /// Starts the first one. Does not wait for it: requests do.
+    /// Starts the first one without waiting for it; requests wait.
     pub(crate) fn start(
         index: usize,
         runtime: &WarmRuntime,
@@ -78,14 +78,14 @@ impl Zygotes {
         zygotes
     }
 
-    /// Descriptors that are readable when [`Zygotes::maintain`] has something to do.
+    /// Returns the descriptors that are readable when [`Zygotes::maintain`] must be called.
     pub(crate) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let starting = self.all.iter().filter(|zygote| !zygote.is_ready);
         let starting = starting.filter_map(|zygote| zygote.socket.as_ref());
         self.all.iter().map(|zygote| &zygote.pidfd).chain(starting).map(AsFd::as_fd)
     }
 
-    /// Takes note of what has happened, and sees to it that there is one that serves.
+    /// Handles ended and ready zygotes, and starts a new one if none can serve.
     pub(crate) fn maintain(&mut self, context: ZygoteContext<'_>) {
         if !self.runtime.is_forked() {
             return;
@@ -110,7 +110,7 @@ impl Zygotes {
             true
         });
         self.failures = failures;
-        // The youngest that is ready serves; all before it have served.
+        // The youngest ready one serves; the older ones have finished.
         if let Some(serving) = self.all.iter().rposition(|zygote| zygote.is_ready) {
             for zygote in self.all.iter_mut().take(serving) {
                 zygote.socket = None;
@@ -126,7 +126,7 @@ impl Zygotes {
         }
     }
 
-    /// Returns where to ask for a copy.
+    /// Returns the socket for the next request of a copy.
     pub(crate) fn next(
         &mut self,
         context: ZygoteContext<'_>,
@@ -142,7 +142,7 @@ impl Zygotes {
         zygote.socket.as_ref().map(AsFd::as_fd).ok_or_else(off)
     }
 
-    /// Ends them all.
+    /// Kills all zygotes.
     pub(crate) fn end(&mut self) {
         for zygote in self.all.drain(..) {
             let _dead = sys::kill_pidfd(zygote.pidfd.as_fd());
@@ -159,7 +159,7 @@ impl Zygotes {
             let filter: Vec<u8> = filter.iter().flat_map(BpfInstruction::bytes).collect();
             sys::send(ours.as_fd(), &filter, &[]).step("tell a runtime what it needs")?;
         }
-        // No network while it waits; its copies get their sandbox's.
+        // No network while it waits; its copies enter their sandbox's.
         let child = sys::fork(libc::CLONE_NEWNET, None, || {
             let _error = self.execute(context.host_proc, &theirs, &pidns);
             NOT_STARTED
@@ -174,7 +174,7 @@ impl Zygotes {
         })
     }
 
-    /// In the child: becomes the interpreter. Returns only when a step has failed.
+    /// Becomes the interpreter, in the child. Returns only if a step has failed.
     fn execute(
         &self,
         host_proc: BorrowedFd<'_>,

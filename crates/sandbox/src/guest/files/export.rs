@@ -1,4 +1,4 @@
-//! A directory as an archive.
+//! Writes a directory as an archive.
 //!
 //! # References
 //! - <https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html>
@@ -15,12 +15,13 @@ use super::{FileJob, FileRefusal, Outcome};
 use crate::sys::files::{self, FileStat, ResolveMode};
 use crate::tar::{self, MemberKind, SparseMap, TarMember};
 
-/// Files with several names that are remembered, to be written once; of more, each name is a copy.
+/// Maximum number of remembered files with several names, which are written once; beyond it, each
+/// name is a copy.
 const LINKED_MAX: usize = 100_000;
 /// Bytes of content that are copied at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Writes what is at a path: what is in a directory, or the one file.
+/// Writes the content of a directory, or a single file.
 pub(super) fn export(job: &FileJob, path: &CStr, to: File) -> Outcome<()> {
     let fd = paths::open(path, true)?;
     let stat = files::stat(fd.as_fd(), c"")?;
@@ -29,14 +30,14 @@ pub(super) fn export(job: &FileJob, path: &CStr, to: File) -> Outcome<()> {
         let dir = paths::reopen(fd.as_fd(), libc::O_RDONLY | libc::O_DIRECTORY)?;
         archive.add_below(dir, b"")?;
     } else {
-        // Through a link, the file that it leads to.
+        // Resolves a link to its target.
         let place = paths::locate(path, true, false)?;
         archive.add_place(&place)?;
     }
     archive.finish()
 }
 
-/// Writes a file, or a directory with all that is in it, under its own name.
+/// Writes a file, or a directory with its content, under its own name.
 pub(super) fn export_one(job: &FileJob, place: &ResolvedName, to: File) -> Outcome<()> {
     let mut archive = ArchiveWriter { to, linked: HashMap::new(), job };
     archive.add_place(place)?;
@@ -51,7 +52,7 @@ pub(super) fn export_one(job: &FileJob, place: &ResolvedName, to: File) -> Outco
 
 struct ArchiveWriter<'a> {
     to: File,
-    /// The first name of a file that has several, by device and inode.
+    /// The first name of each file with several names, by device and inode.
     linked: HashMap<(u64, u64), Vec<u8>>,
     job: &'a FileJob,
 }
@@ -70,7 +71,7 @@ impl ArchiveWriter<'_> {
             };
             let added = self.add(visit.dir, visit.name, &path, &visit.stat);
             added.map_err(|refusal| match refusal.errno {
-                // Whoever reads is gone.
+                // The reader has closed the pipe.
                 libc::EPIPE => refusal,
                 _ => refusal.at(&path),
             })?;
@@ -123,7 +124,7 @@ impl ArchiveWriter<'_> {
                 member.link = files::readlink(dir, name)?;
             }
             libc::S_IFIFO => member.kind = MemberKind::Fifo,
-            // Sockets live as long as who listens. Devices there are none.
+            // Sockets are useless without their listener. There are no devices.
             _ => return Ok(()),
         }
         Ok(self.to.write_all(&member.header())?)
@@ -137,10 +138,10 @@ impl ArchiveWriter<'_> {
         };
         let stat = files::stat(fd.as_fd(), c"")?;
         if stat.kind() != libc::S_IFREG {
-            // Replaced meanwhile.
+            // The name was replaced meanwhile.
             return Ok(());
         }
-        // As long as it is now, whatever becomes of it while it is read.
+        // Its current length, even if it changes while it is read.
         member.size = stat.size;
         let extents = if stat.blocks.saturating_mul(512) < stat.size {
             data_extents(fd.as_fd(), stat.size)?
@@ -165,7 +166,7 @@ impl ArchiveWriter<'_> {
         Ok(self.to.write_all(&[0; tar::BLOCK_BYTES][..tar::padding(member.size)])?)
     }
 
-    /// Copies so many bytes; where the file has become shorter, zeros take their place.
+    /// Copies `left` bytes; zeros replace the missing bytes of a file that has shrunk.
     fn copy(&mut self, file: &mut File, mut left: u64) -> Outcome<()> {
         let mut buf = vec![0; CHUNK_BYTES.min(usize::try_from(left).unwrap_or(CHUNK_BYTES))];
         let mut is_over = false;
@@ -186,14 +187,14 @@ impl ArchiveWriter<'_> {
     }
 }
 
-/// Returns where the data of a file is; `None` where there are no holes, or too many.
+/// Returns the extents of a file's data; `None` if it has no holes, or too many extents.
 fn data_extents(file: BorrowedFd<'_>, size: u64) -> Outcome<Option<Vec<(u64, u64)>>> {
     let mut extents = Vec::new();
     let mut at = 0;
     while at < size {
         let Some(data) = files::seek_sparse(file, at, libc::SEEK_DATA)? else { break };
         let hole = files::seek_sparse(file, data, libc::SEEK_HOLE)?.unwrap_or(size);
-        // Programs can change the file between the two.
+        // Programs can change the file between the two calls.
         let (data, hole) = (data.max(at).min(size), hole.min(size));
         if hole <= data {
             break;
@@ -208,7 +209,7 @@ fn data_extents(file: BorrowedFd<'_>, size: u64) -> Outcome<Option<Vec<(u64, u64
         return Ok(None);
     }
     if at < size {
-        // GNU tar takes the size from where the last extent ends.
+        // GNU tar derives the size from the end of the last extent.
         extents.push((size, 0));
     }
     Ok(Some(extents))

@@ -2,7 +2,7 @@
 
 use crate::tar::{EXTENTS_MAX, HeaderReader, TarMember, padding};
 
-/// Reads the members of an archive, and each member's header again as this side writes it.
+/// Reads the members of an archive, and re-reads each member's header as this side writes it.
 pub fn archive(bytes: &[u8]) {
     let mut headers = HeaderReader { source: bytes };
     while let Ok(Some(member)) = headers.next() {

@@ -1,5 +1,4 @@
-//! Walk through everything below a directory, without recursion and without trust: programs change
-//! it meanwhile.
+//! Walks a directory tree without recursion; programs may change the tree at any time.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -9,14 +8,14 @@ use super::{FileJob, FileRefusal, Outcome};
 use crate::sys;
 use crate::sys::files::{self, FileStat, ResolveMode};
 
-/// Levels of directories; each costs a descriptor and a buffer while the walk is in it.
+/// Maximum depth of directories; each level of the current walk takes a descriptor and a buffer.
 const DEPTH_MAX: usize = 512;
 /// Bytes of a directory that are read at a time.
 const NAMES_BYTES: usize = 16 << 10;
-/// Number of times that a directory that was emptied and has something in it again is emptied.
+/// Maximum number of attempts to empty a directory that programs refill.
 const REMOVE_ROUNDS_MAX: u32 = 16;
 
-/// The names in a directory, as they are read.
+/// Reader of the names in a directory.
 #[derive(Debug)]
 pub(super) struct DirectoryNames {
     dir: OwnedFd,
@@ -31,7 +30,7 @@ impl DirectoryNames {
         DirectoryNames { dir, buf: vec![0; NAMES_BYTES], at: 0, len: 0 }
     }
 
-    /// The next name, but for `.` and `..`.
+    /// Returns the next name, without `.` and `..`.
     fn next(&mut self) -> io::Result<Option<CString>> {
         loop {
             if self.at >= self.len {
@@ -60,34 +59,34 @@ impl DirectoryNames {
 pub(super) struct TreeVisit<'a> {
     pub(super) dir: BorrowedFd<'a>,
     pub(super) name: &'a CStr,
-    /// From the top on.
+    /// Path relative to the top.
     pub(super) path: &'a [u8],
     pub(super) stat: FileStat,
-    /// 1 directly below the top.
+    /// Depth; 1 directly below the top.
     pub(super) depth: u32,
 }
 
 /// Next step after a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TreeStep {
-    /// Contents of the file, if it is a directory.
+    /// Descends into the file, if it is a directory.
     Into,
-    /// The next one beside it.
+    /// Continues with the next sibling.
     Over,
-    /// End of the walk.
+    /// Ends the walk.
     Stop,
 }
 
-/// A walk through a tree, directories before what is in them.
+/// A walk through a tree, in which directories precede their content.
 #[derive(Debug)]
 pub(super) struct TreeWalk<'a> {
     pub(super) job: &'a FileJob,
-    /// A directory that may not be read is no error, and empty.
+    /// Whether an unreadable directory counts as empty, instead of an error.
     pub(super) skip_unreadable: bool,
 }
 
 impl TreeWalk<'_> {
-    /// Shows everything below a directory. What is gone meanwhile is left out.
+    /// Calls `show` for everything below a directory, except files that are removed meanwhile.
     pub(super) fn run(
         &self,
         top: DirectoryNames,
@@ -95,7 +94,7 @@ impl TreeWalk<'_> {
     ) -> Outcome<()> {
         let mut device = files::stat(top.dir.as_fd(), c"")?.dev;
         let mut path: Vec<u8> = Vec::new();
-        // With the length of the path to each.
+        // With the length of the path of each.
         let mut levels = vec![(top, 0)];
         loop {
             self.job.check()?;
@@ -152,7 +151,7 @@ impl TreeWalk<'_> {
     }
 }
 
-/// Not there any more, or something else is.
+/// The file does not exist any more, or has been replaced.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
@@ -162,7 +161,7 @@ fn descend(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     files::openat2(Some(dir), name, flags, 0, ResolveMode::Ordinary)
 }
 
-/// Removes a directory with all that is in it. Whatever fails first is told; the rest stays.
+/// Removes a directory recursively. Returns the first error, and leaves the rest in place.
 pub(super) fn remove(job: &FileJob, dir: BorrowedFd<'_>, name: &CStr) -> Outcome<()> {
     struct TreeLevel {
         names: DirectoryNames,
@@ -183,7 +182,7 @@ pub(super) fn remove(job: &FileJob, dir: BorrowedFd<'_>, name: &CStr) -> Outcome
                 Err(error) if !is_gone(&error) => return Err(error.into()),
                 _ => continue,
             }
-            // Most are empty, or can be descended into.
+            // Most are empty; others are descended into.
             match sys::rmdirat(here, &name) {
                 Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) => {}
                 Err(error) if !is_gone(&error) => return Err(error.into()),
@@ -202,7 +201,7 @@ pub(super) fn remove(job: &FileJob, dir: BorrowedFd<'_>, name: &CStr) -> Outcome
         let above = levels.iter().rev().nth(1).map_or(dir, |level| level.names.dir.as_fd());
         let Some(done) = levels.last() else { return Ok(()) };
         match sys::rmdirat(above, &done.name) {
-            // Something was made in it meanwhile, or skipped as the directory changed.
+            // A file was created in it meanwhile, or was skipped because the directory changed.
             Err(error)
                 if error.raw_os_error() == Some(libc::ENOTEMPTY)
                     && done.rounds < REMOVE_ROUNDS_MAX =>

@@ -1,13 +1,13 @@
 //! The fork server: a process in the control groups of a session that forks programs there.
 //!
-//! A process enters a group under a lock that the whole host has only one of, and to move a process
-//! in version 2 the kernel also waits for every processor (`cgroup_attach_lock` in
+//! A process enters a group under a lock that is global to the host, and to move a process in
+//! version 2 the kernel also waits for every processor (`cgroup_attach_lock` in
 //! <https://elixir.bootlin.com/linux/v6.12/source/kernel/cgroup/cgroup.c>): programs that start in
 //! one session would delay those of all others. A child is in the groups of its parent, so the fork
 //! server enters them once, and no program has to.
 //!
-//! It waits under the id of the guest init, with the privileges and the policy that a program
-//! begins with. What it forks are children of the guest init (`CLONE_PARENT`), which reaps them.
+//! It waits under the id of the guest init, with the privileges and the policy with which a program
+//! begins. Its forks are children of the guest init (`CLONE_PARENT`), which reaps them.
 
 use std::ffi::c_int;
 use std::io;
@@ -29,16 +29,16 @@ pub(super) struct ForkServer {
 /// Answer of a fork server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ForkAnswer {
-    /// The process that waits at the socket.
+    /// Pid of the process that waits at the socket.
     Forked(libc::pid_t),
-    /// The error number of a fork that failed.
+    /// The error number of a failed fork.
     Failed(c_int),
-    /// End of the fork server, which answers no more.
+    /// The fork server has ended and sends no more answers.
     Ended,
 }
 
 impl ForkServer {
-    /// Starts one. The first of a session starts in the version 2 group, where there is one.
+    /// Starts a fork server. The first of a session starts in the version 2 group, if there is one.
     pub(super) fn start(
         context: &ProgramContext,
         first: Option<(ParkingOrder<'_>, Option<BorrowedFd<'_>>)>,
@@ -62,18 +62,19 @@ impl ForkServer {
         ForkServer { pid, note, is_reaped: false, socket }
     }
 
-    /// Becomes readable with an answer, or when it has ended.
+    /// Returns the socket, which is readable when an answer is available or the fork server has
+    /// ended.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Asks for a process that waits at `theirs` and leaves its note in `note`. Answers come in the
-    /// order of the requests.
+    /// Requests a process that waits at `theirs` and records its failure in `note`. Answers come in
+    /// the order of the requests.
     pub(super) fn request(&self, note: &FailurePage, theirs: &OwnedFd) -> io::Result<()> {
         sys::send(self.socket(), &note.place().to_le_bytes(), &[theirs.as_fd()])
     }
 
-    /// Reads the next answer, which is there.
+    /// Reads the next answer, which must be available.
     pub(super) fn answer(&self) -> ForkAnswer {
         let mut buf = [0; size_of::<c_int>()];
         match sys::receive(self.socket(), &mut buf) {
@@ -87,7 +88,7 @@ impl ForkServer {
 }
 
 impl ProgramContext {
-    /// Parks and forks until the guest init is gone. Returns the code to exit with.
+    /// Parks and forks until the guest init dies. Returns the exit code.
     fn become_fork_server(
         &self,
         parking: ParkingOrder<'_>,

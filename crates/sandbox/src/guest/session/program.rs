@@ -1,11 +1,11 @@
-//! From a process of the session's control groups to a program, in two halves, as for commands.
+//! Turns a process in the session's control groups into a program, in two halves, as for commands.
 //!
-//! *Parking* is what needs privileges: control groups, and the policy of system calls. *Release* is
-//! what is left when the program is known: its streams, its identity, its limits, and `execve`.
-//! Between the two the process waits under the id of the guest init, so that no program sees it or
-//! can send it a signal.
+//! *Parking* is the part that needs privileges: control groups, and the policy of system calls.
+//! *Release* is the part that needs the program: its streams, its identity, its limits, and
+//! `execve`. In between, the process waits under the id of the guest init, so that no program sees
+//! it or can send it a signal.
 //!
-//! Both only go forward: a step that fails is noted in a shared page and ends the process.
+//! Both only go forward: a step that fails is recorded in a shared page and ends the process.
 
 use std::ffi::c_int;
 use std::io;
@@ -19,15 +19,15 @@ use crate::guest::{CAP_SETGID, CAP_SETUID, mask};
 use crate::payload::{self, ExecProgram};
 use crate::sys::{self, BpfInstruction, ChildEnd, FailurePage};
 
-/// Largest message that releases a program: a frame, and what comes before it.
+/// Largest message that releases a program: a frame, and the limits before it.
 const RELEASE_BYTES_MAX: usize = codec::MESSAGE_BYTES_MAX + 64;
-/// While it waits: to become the session's user.
+/// Capabilities of a parked process: to become the session's user.
 const PARKED: u64 = mask(&[CAP_SETGID, CAP_SETUID]);
 
-/// Exit code of a child whose program was never started; the note says why.
+/// Exit code of a child whose program was never started; the note has the reason.
 pub(super) const NOT_STARTED: c_int = 125;
 
-/// The steps, by the number they have in a note (from 1).
+/// Names of the steps, by their number in a note (from 1).
 const STEPS: [&str; 12] = [
     "enter the control groups",
     "hide the control groups",
@@ -53,32 +53,32 @@ pub(super) struct ProgramContext {
     pub(super) entrances: Vec<OwnedFd>,
     /// `cgroup.procs` of the version 2 group.
     pub(super) unified: Option<OwnedFd>,
-    /// True if that one limits anything, or only counts the processor and freezes.
+    /// True if that group has limits, rather than only counting the processor and freezing.
     pub(super) has_unified_limits: bool,
     /// User and group to become.
     pub(super) user: Option<u32>,
-    /// Resources that only resource limits bound here.
+    /// Resources that only per-process limits bound here.
     pub(super) unlimited: UnlimitedResources,
 }
 
-/// Control groups that a process has to enter by itself.
+/// Control groups that a process must enter itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupEntry {
     /// None: it was forked by a process that is in all of them.
     Inherited,
-    /// Groups of version 1: the process was started in that of version 2.
+    /// Groups of version 1: the process was started in the group of version 2.
     Version1,
-    /// All.
+    /// All groups.
     All,
 }
 
-/// Steps left for a process until it is parked.
+/// Remaining steps of a process until it is parked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ParkingOrder<'a> {
     pub(super) groups: GroupEntry,
-    /// True if it hides the control groups in a namespace that it hands to the guest init.
+    /// True if it hides the control groups in a namespace that it sends to the guest init.
     pub(super) hide_groups: bool,
-    /// The policy of system calls; none where the parent is under it already.
+    /// The policy of system calls; None if the parent is already subject to it.
     pub(super) filter: Option<&'a [BpfInstruction]>,
 }
 
@@ -91,15 +91,14 @@ impl ParkingOrder<'_> {
         ParkingOrder { groups: GroupEntry::Inherited, hide_groups: false, filter: None };
 }
 
-/// Writes the message that releases a parked process. The frame, or what `frame` is the beginning
-/// of, is in the last descriptor if `in_file`.
+/// Encodes the message that releases a parked process. If `in_file`, the last descriptor has the
+/// whole frame and `frame` is only its beginning.
 pub(super) fn release(limits: &SessionSandboxLimits, in_file: bool, frame: &[u8]) -> Vec<u8> {
     limits.write(MessageWriter::new(in_file.into())).bytes(frame).finish()
 }
 
 impl ProgramContext {
-    /// Parks, waits and becomes the program. Returns only when a step has failed, with the code to
-    /// exit with.
+    /// Parks, waits and becomes the program. Returns only if a step has failed, with the exit code.
     pub(super) fn become_program(
         &self,
         parking: ParkingOrder<'_>,
@@ -113,7 +112,7 @@ impl ProgramContext {
         NOT_STARTED
     }
 
-    /// The first half; `step` counts what was begun.
+    /// Runs the first half; `step` is the number of the current step.
     pub(super) fn park(
         &self,
         parking: ParkingOrder<'_>,
@@ -124,7 +123,7 @@ impl ProgramContext {
             *step += 1;
             f()
         };
-        // First of all, so that everything from here on is counted and limited.
+        // First of all, so that all later steps are accounted and limited.
         attempt(&|| match parking.groups {
             GroupEntry::Inherited => Ok(()),
             GroupEntry::Version1 => self.enter_groups(false),
@@ -143,7 +142,7 @@ impl ProgramContext {
         })
     }
 
-    /// The second half.
+    /// Runs the second half.
     fn release(&self, socket: &OwnedFd, step: &mut i32) -> io::Result<std::convert::Infallible> {
         *step = RELEASE;
         let (buf, fds) = wait(socket)?;
@@ -156,7 +155,7 @@ impl ProgramContext {
         attempt(&|| self.set_limits(&limits))?;
         attempt(&|| self.become_user())?;
         attempt(&sys::unblock_signals)?;
-        // As the user, who may not be allowed to enter it.
+        // With the user's rights, who may not be allowed to enter it.
         attempt(&|| std::env::set_current_dir("/workspace").and_then(|()| enter(start.directory)))?;
         attempt(&|| ExecProgram::of(&start.argv, &start.env).and_then(|it| Err(it.execute())))?;
         Err(io::Error::from_raw_os_error(libc::ENOEXEC))
@@ -169,11 +168,11 @@ impl ProgramContext {
         all.try_for_each(|fd| sys::write_all(fd.as_fd(), b"0"))
     }
 
-    /// Becomes the file helper: the user for accesses to files only, so that no program can send
-    /// it a signal, and without any other descriptor.
+    /// Becomes the file helper: takes the user's id for file accesses only, so that no program can
+    /// send it a signal, and closes all other descriptors.
     pub(super) fn become_helper(&self, socket: &OwnedFd) -> io::Result<()> {
-        // Where the version 2 group does no more than freeze, the helper stays out of it: it
-        // answers while programs are frozen.
+        // If the version 2 group only freezes, the helper stays out of it, so that it answers while
+        // programs are frozen.
         self.enter_groups(self.has_unified_limits)?;
         only(socket)?;
         sys::setsid()?;
@@ -208,23 +207,23 @@ impl ProgramContext {
     }
 }
 
-/// Makes the groups of this process the topmost that can be seen, and hands that view to the guest
-/// init: a namespace begins at the groups of its maker, and the guest init is not in them.
+/// Makes the groups of this process the visible root, and sends that namespace to the guest init: a
+/// namespace is rooted at the groups of its creator, and the guest init is not in them.
 fn hide_groups(socket: &OwnedFd) -> io::Result<()> {
     sys::unshare(libc::CLONE_NEWCGROUP)?;
     let namespace = sys::open(c"/proc/self/ns/cgroup", libc::O_RDONLY)?;
     sys::send(socket.as_fd(), &[0], &[namespace.as_fd()])
 }
 
-/// Closes every other descriptor but the standard ones: a copy of the guest init's would keep
-/// others from noticing that it is gone.
+/// Closes all descriptors but this one and the standard ones: a copy of the guest init's
+/// descriptors would hide its end from others.
 fn only(socket: &OwnedFd) -> io::Result<()> {
     let number = socket.as_raw_fd().cast_unsigned();
     sys::close_inherited(3, number - 1)?;
     sys::close_inherited(number + 1, u32::MAX)
 }
 
-/// Waits for the message that releases this process. Returns it with the frame whole.
+/// Waits for the message that releases this process. Returns it with the complete frame.
 fn wait(socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut buf = vec![0u8; RELEASE_BYTES_MAX];
     let (n, mut fds) = sys::receive(socket.as_fd(), &mut buf)?;
@@ -243,7 +242,7 @@ fn read(message: &[u8]) -> io::Result<(SessionSandboxLimits, StartProgram<'_>)> 
         let mut r = MessageReader(message.get(1..).unwrap_or(&[]));
         let limits = SessionSandboxLimits::read(&mut r)?;
         let mut frame = MessageReader(r.bytes()?);
-        // Its kind and its id.
+        // Skips the kind and the id.
         frame.u8()?;
         frame.u64()?;
         Ok((limits, StartProgram::decode(&mut frame)?))
@@ -260,11 +259,11 @@ fn enter(directory: &[u8]) -> io::Result<()> {
     if directory.is_empty() {
         return Ok(());
     }
-    // Refuses a NUL itself.
+    // Returns an error for a path with a NUL.
     std::env::set_current_dir(std::ffi::OsStr::from_bytes(directory))
 }
 
-/// Gives the program its standard streams, and nothing else.
+/// Gives the program its standard streams, and no other descriptors.
 fn connect(streams: StreamSetup, fds: &[OwnedFd]) -> io::Result<()> {
     let missing = || io::Error::from_raw_os_error(libc::EBADF);
     let mut descriptors = fds.iter().map(AsFd::as_fd);
@@ -296,7 +295,7 @@ fn connect(streams: StreamSetup, fds: &[OwnedFd]) -> io::Result<()> {
     sys::cloexec_from(3)
 }
 
-/// Returns how a program ended, or why it was not started.
+/// Returns the end of a program, or the reason why it was not started.
 pub(super) fn end(how: ChildEnd, note: &FailurePage) -> ProcessEnd {
     let mut end = ProcessEnd::default();
     match how {

@@ -1,5 +1,5 @@
-//! The bytes between the server and a sandbox's file helper: one request, one answer, matched by
-//! an id. Whatever is long goes through a pipe that comes with the request.
+//! The protocol between the server and a sandbox's file helper: each request has one answer,
+//! matched by an id. Long data goes through a pipe that is sent with the request.
 
 use std::ffi::CString;
 
@@ -15,13 +15,13 @@ pub(crate) const RECORD_BYTES_MAX: usize = 24 << 10;
 /// Largest depth of a listing.
 pub(crate) const LIST_DEPTH_MAX: u32 = 64;
 
-/// Short requests that run at a time; more wait in the server.
+/// Maximum number of short requests that run concurrently; more wait in the server.
 pub(crate) const QUICK_MAX: usize = 8;
-/// Requests that walk trees, likewise.
+/// Maximum number of concurrent requests that walk trees.
 pub(crate) const TREES_MAX: usize = 8;
-/// Archives, likewise.
+/// Maximum number of concurrent archives.
 pub(crate) const ARCHIVES_MAX: usize = 4;
-/// Watches, with those that are about to end.
+/// Maximum number of watches, including those that are about to end.
 pub(crate) const WATCHERS_MAX: usize = 32;
 
 /// First byte of an answer.
@@ -30,7 +30,7 @@ pub(crate) mod answer {
     pub(crate) const FAILED: u8 = 1;
 }
 
-/// Class of a request, by the bound it counts to.
+/// Class of a request, which determines its concurrency limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestClass {
     Quick,
@@ -46,7 +46,7 @@ pub(crate) enum FileRequest {
         path: CString,
         follow: bool,
     },
-    /// Entries go into the pipe.
+    /// The helper writes the entries to the pipe.
     List {
         path: CString,
         depth: u32,
@@ -55,7 +55,7 @@ pub(crate) enum FileRequest {
     Read {
         path: CString,
     },
-    /// A nameless file, and the directory that it is to be in.
+    /// Opens an unnamed file in its future directory.
     Write {
         path: CString,
         parents: bool,
@@ -86,17 +86,17 @@ pub(crate) enum FileRequest {
         path: CString,
         mode: u32,
     },
-    /// Events go into the stream, after an empty record that says that nothing is missed any more.
-    /// Each byte that comes from it asks for a mark. The answer comes at the end.
+    /// The helper writes events to the stream, after an empty record that marks the start of the
+    /// watch. Each byte that it reads from the stream requests a mark. The answer comes at the end.
     Watch {
         path: CString,
         recursive: bool,
     },
-    /// An archive goes into the pipe.
+    /// The helper writes an archive to the pipe.
     Export {
         path: CString,
     },
-    /// An archive comes from the pipe.
+    /// The helper reads an archive from the pipe.
     Import {
         path: CString,
     },
@@ -107,7 +107,7 @@ pub(crate) enum FileRequest {
         path: CString,
         name: CString,
     },
-    /// Without a value it is taken away.
+    /// Without a value the attribute is removed.
     SetAttribute {
         path: CString,
         name: CString,
@@ -116,7 +116,7 @@ pub(crate) enum FileRequest {
     Usage {
         path: CString,
     },
-    /// The request with this id is not needed any more. No answer.
+    /// Cancels the request with this id. Has no answer.
     Cancel,
 }
 
@@ -174,7 +174,7 @@ impl FileRequest {
         w.finish()
     }
 
-    /// Reads what [`FileRequest::encode`] wrote.
+    /// Decodes a message of [`FileRequest::encode`].
     pub(crate) fn decode(message: &[u8]) -> Result<(u64, FileRequest), MalformedMessage> {
         let r = &mut MessageReader(message);
         let (kind, id) = (r.u8()?, r.u64()?);
@@ -230,17 +230,17 @@ fn end(
     if r.0.is_empty() { Ok((id, request)) } else { Err(MalformedMessage) }
 }
 
-/// A request that could not be done: an errno, and more words where they help.
+/// A request that failed: an errno, and an optional explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileRefusal {
     pub(crate) errno: i32,
     pub(crate) detail: Vec<u8>,
 }
 
-/// Bytes of a refusal's words; they can name a path.
+/// Maximum length of an explanation; it can name a path.
 pub(crate) const DETAIL_BYTES_MAX: usize = 1024;
 
-/// An answer without its descriptors.
+/// Encodes an answer without its descriptors.
 pub(crate) fn encode_answer(id: u64, result: &Result<Vec<u8>, FileRefusal>) -> Vec<u8> {
     match result {
         Ok(payload) => MessageWriter::new(answer::DONE).u64(id).bytes(payload).finish(),
@@ -255,7 +255,7 @@ pub(crate) fn encode_answer(id: u64, result: &Result<Vec<u8>, FileRefusal>) -> V
     }
 }
 
-/// Reads what [`encode_answer`] wrote.
+/// Decodes a message of [`encode_answer`].
 pub(crate) fn decode_answer(
     message: &[u8],
 ) -> Result<(u64, Result<Vec<u8>, FileRefusal>), MalformedMessage> {
@@ -269,23 +269,23 @@ pub(crate) fn decode_answer(
     if r.0.is_empty() { Ok((id, result)) } else { Err(MalformedMessage) }
 }
 
-/// A record in a pipe: its length, and itself.
+/// Encodes a record of a pipe: its length and its bytes.
 pub(crate) fn record(bytes: &[u8]) -> Vec<u8> {
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     [&len.to_le_bytes(), bytes].concat()
 }
 
-/// First byte of a record that says that all that had happened was told, when a mark was asked for.
+/// First byte of a mark: all events before its request have been sent.
 pub(crate) const MARK: u8 = 7;
 
-/// A mark in a watch's events: the number of marks that were asked for by then.
+/// Encodes a mark in a watch's events: the number of marks requested so far.
 pub(crate) fn mark(number: u64) -> Vec<u8> {
     let mut bytes = vec![MARK];
     bytes.extend_from_slice(&number.to_le_bytes());
     record(&bytes)
 }
 
-/// Reads the number of a mark; none of what is no mark.
+/// Decodes the number of a mark; None for other records.
 pub(crate) fn mark_of(record: &[u8]) -> Option<u64> {
     match record {
         [MARK, number @ ..] => number.try_into().ok().map(u64::from_le_bytes),
@@ -293,7 +293,7 @@ pub(crate) fn mark_of(record: &[u8]) -> Option<u64> {
     }
 }
 
-/// Takes a record from the front of what has come from a pipe; `None` while it is not all there.
+/// Takes a record from the front of the bytes read from a pipe; `None` while it is incomplete.
 pub(crate) fn take_record<'a>(bytes: &mut &'a [u8]) -> Result<Option<&'a [u8]>, MalformedMessage> {
     let Some((len, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let len = usize::try_from(u32::from_le_bytes(*len)).map_err(|_| MalformedMessage)?;
