@@ -1,17 +1,16 @@
-//! Admission: who runs now, who waits, and who is refused.
+//! Admission: decides which requests run now, wait, or are refused.
 //!
-//! Tenants that wait take turns, one execution each. Within a tenant it is first come, first
-//! served, except that its callers, its patient callers and its jobs take turns where several of
-//! these wait. Whoever asks for more memory than is free when its turn comes keeps the turn and
-//! nobody overtakes, so that large requests are not starved by small ones. What keeps one tenant
-//! from filling the queue is a limit on how much of it may be one tenant's; another one keeps it
-//! from all places and all memory, so that who comes next does not wait for the end of a long
-//! program. A tenant that runs as much as it may is passed over. Where that limit holds over all
-//! nodes, a tenant may run this node's part of it here, which grows when its executions wait
-//! ([`Admission::share_limits`]). A small one lives at few nodes ([`Admission::limit_homes`]): its
-//! callers are sent there, and its jobs are taken there.
+//! Waiting tenants take turns, one execution each. Within a tenant the order is first come, first
+//! served, except that its callers, its patient callers and its jobs take turns if several of these
+//! wait. A request that needs more memory than is free at its turn keeps the turn and is not
+//! overtaken, so that small requests do not starve large ones. One limit per tenant prevents it
+//! from filling the queue; another one from occupying all places and all memory, so that the next
+//! tenant does not wait for the end of a long program. A tenant at its limit is skipped. If that
+//! limit applies across all nodes, a tenant may run this node's part of it here, which grows when
+//! its executions wait ([`Admission::share_limits`]). A small limit has its homes at few nodes
+//! ([`Admission::limit_homes`]): its callers are sent there, and its jobs are claimed there.
 //!
-//! [`AdmissionQueue`] decides, without a lock, a clock or a task in reach; [`Admission`] is its
+//! [`AdmissionQueue`] makes the decisions, without locks, clocks or tasks; [`Admission`] is its
 //! asynchronous shell.
 
 mod queue;
@@ -36,50 +35,50 @@ use self::queue::{
 };
 use crate::error::{ExecutionError, RequestRefusal};
 
-/// Time in which a request that may not wait in line waits for this node's first part of its
-/// tenant's limit, as a client of the bouncer does.
+/// Time for which a request that may not wait in line waits for this node's first part of its
+/// tenant's limit, like a client of the bouncer.
 const FIRST_PART_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Role of the nodes at which limits live: all run executions.
+/// Role of the nodes that can be homes of limits: all of them run executions.
 const HOME_ROLE: &str = "front";
 
-/// The bounds of everything that runs and waits.
+/// Limits of running and waiting requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdmissionBounds {
-    /// Executions that run at one time.
+    /// Maximum number of running executions.
     pub(crate) running_max: usize,
-    /// Executions of one tenant that run at one time, where there are others.
+    /// Maximum number of running executions of one tenant, if there are others.
     pub(crate) running_max_per_tenant: usize,
-    /// True if that was set, and does not follow from the places of this node: then it may hold
-    /// over all nodes.
+    /// True if that was configured, and not derived from the places of this node: then it may apply
+    /// across all nodes.
     pub(crate) limits_tenants: bool,
-    /// Sum of the memory limits of running programs.
+    /// Maximum sum of the memory limits of running programs.
     pub(crate) memory_bytes_max: u64,
-    /// Callers that wait.
+    /// Maximum number of waiting callers.
     pub(crate) queue_max: usize,
-    /// Callers of one tenant that wait.
+    /// Maximum number of waiting callers of one tenant.
     pub(crate) queue_max_per_tenant: usize,
-    /// Patient callers that wait.
+    /// Maximum number of waiting patient callers.
     pub(crate) patient_max: usize,
-    /// Patient callers of one tenant that wait.
+    /// Maximum number of waiting patient callers of one tenant.
     pub(crate) patient_max_per_tenant: usize,
 }
 
 /// Origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionOrigin {
-    /// A caller that waits for the answer. It is turned away when too many wait.
+    /// A caller that waits for the answer. It is refused when too many wait.
     Caller,
-    /// A caller that would rather wait than be turned away, and says for how long. It has bounds of
-    /// its own, so that a crowd of them takes no place in the queue from other callers.
+    /// A caller that prefers waiting, for a stated time, to refusal. It has limits of its own, so
+    /// that many patient callers take no queue places from other callers.
     PatientCaller,
-    /// A job that was accepted before, in the hands of a worker. It may always wait: there are no
-    /// more of them than workers.
+    /// A job that was accepted before and that a worker has claimed. It may always wait: there are
+    /// no more jobs than workers.
     Job,
 }
 
 impl AdmissionOrigin {
-    /// The line of the same tenant that is served after this one.
+    /// Returns the line of the same tenant that is served after this one.
     fn following(self) -> AdmissionOrigin {
         match self {
             AdmissionOrigin::Caller => AdmissionOrigin::PatientCaller,
@@ -88,7 +87,7 @@ impl AdmissionOrigin {
         }
     }
 
-    /// Most that wait, in all and of one tenant.
+    /// Returns the maximum number of waiting requests, in total and of one tenant.
     fn waiting_max(self, bounds: &AdmissionBounds) -> [usize; 2] {
         match self {
             AdmissionOrigin::Caller => [bounds.queue_max, bounds.queue_max_per_tenant],
@@ -117,15 +116,15 @@ pub(crate) struct TenantLoad {
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
     queue: Arc<Mutex<AdmissionQueue<Waker>>>,
-    /// Tokens of the server: places are kept for others where there are others.
+    /// Tokens of the server: places are reserved for other tenants if there are any.
     tokens: Arc<OnceLock<TokenRegistry>>,
-    /// This node's part of limits that hold over all nodes, where they do.
+    /// This node's parts of limits that apply across all nodes, if they do.
     shares: Arc<OnceLock<LimitShares>>,
-    /// Told when an execution waits for a part of a limit that holds over all nodes.
+    /// Notified when an execution waits for a part of a limit that applies across all nodes.
     demand: Arc<Notify>,
 }
 
-/// What a program needs to run.
+/// Resources that a program needs to run.
 #[derive(Clone, Copy, Debug)]
 struct AdmissionRequest<'a> {
     tenant: &'a str,
@@ -134,13 +133,13 @@ struct AdmissionRequest<'a> {
     is_further: bool,
 }
 
-/// The right to run, until it is dropped.
+/// The right to run, released on drop.
 #[derive(Debug)]
 pub(crate) struct RunPermit {
     admission: Admission,
     tenant: String,
     memory_bytes: u64,
-    /// True if it counts with another one.
+    /// True if it is counted together with another permit.
     is_further: bool,
 }
 
@@ -155,20 +154,20 @@ impl Admission {
         }
     }
 
-    /// Has the limit of each tenant hold over all nodes from now on, where it is set. Only the
-    /// first call counts; [`Admission::follow_limits`] has to run.
+    /// Makes each tenant's limit, if configured, apply across all nodes from now on. Only the first
+    /// call counts; [`Admission::follow_limits`] must run.
     pub(crate) fn share_limits(&self, shares: LimitShares) {
         if self.shares.set(shares).is_ok() {
             self.set_parts(HashMap::new());
         }
     }
 
-    /// Returns whether limits may hold over all nodes.
+    /// Returns whether limits may apply across all nodes.
     pub(crate) fn shares_limits(&self) -> bool {
         self.shares.get().is_some()
     }
 
-    /// Keeps this node's parts of limits. Never ends.
+    /// Maintains this node's parts of limits. Never returns.
     pub(crate) async fn follow_limits(&self) {
         match self.shares.get() {
             Some(shares) => follow_shared_limits(shares, self, &self.demand).await,
@@ -181,13 +180,14 @@ impl Admission {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Keeps places for others from now on, where there are other tokens. Only the first call
-    /// counts.
+    /// Reserves places for other tenants from now on, if there are other tokens. Only the first
+    /// call counts.
     pub(crate) fn share_by(&self, tokens: TokenRegistry) {
         drop(self.tokens.set(tokens));
     }
 
-    /// Executions that each tenant may run at one time; `usize::MAX` where there is one tenant.
+    /// Returns the maximum number of executions of each tenant; `usize::MAX` if there is one
+    /// tenant.
     pub(crate) fn tenant_max_beside_others(&self) -> usize {
         match self.tokens.get() {
             Some(tokens) if tokens.has_several_tenants() => self.bounds().running_max_per_tenant,
@@ -195,7 +195,7 @@ impl Admission {
         }
     }
 
-    /// Executions of one tenant that may run at one time.
+    /// Returns the maximum number of running executions of one tenant.
     fn tenant_max(&self, tenant: &str) -> usize {
         match self.tokens.get() {
             Some(tokens) if tokens.has_tenants_beside(tenant) => {
@@ -205,14 +205,14 @@ impl Admission {
         }
     }
 
-    /// Returns the homes of a tenant's limit: none where it has none, or it lives at every node.
+    /// Returns the homes of a tenant's limit: None if it has no limit, or all nodes are homes.
     pub(crate) fn limit_homes(&self, tenant: &str) -> Option<Vec<String>> {
         let homes = self.homes_of_limit(self.shares.get()?, self.tenant_max(tenant))?;
         Some(homes.of(&limit_name(tenant)))
     }
 
-    /// Returns which tenants' limits live elsewhere, whose jobs are left to other nodes: none where
-    /// they live at every node.
+    /// Returns the tenants whose limits have their homes elsewhere, and whose jobs are left to
+    /// other nodes: None if all nodes are homes.
     pub(crate) fn tenants_elsewhere(&self) -> Option<TenantsElsewhere> {
         let shares = self.shares.get()?;
         self.homes_of_limit(shares, self.tenant_max_beside_others()).map(TenantsElsewhere)
@@ -225,10 +225,10 @@ impl Admission {
         shares.homes(HOME_ROLE, amount(tenant_max))
     }
 
-    /// Waits for its turn as a caller.
+    /// Waits for the request's turn, as a caller.
     ///
     /// # Errors
-    /// When it can never run, or too many wait. Cancel-safe as [`Admission::enter_as`].
+    /// If it can never run, or too many wait. Cancel-safe like [`Admission::enter_as`].
     pub(crate) async fn enter(
         &self,
         tenant: &str,
@@ -237,11 +237,11 @@ impl Admission {
         self.enter_as(AdmissionOrigin::Caller, tenant, memory_bytes).await
     }
 
-    /// Waits for its turn. Cancel-safe: dropping the future gives up the place in the queue, or the
-    /// permit if it was granted in the meantime.
+    /// Waits for the request's turn. Cancel-safe: dropping the future gives up the place in the
+    /// queue, or the permit if it was granted in the meantime.
     ///
     /// # Errors
-    /// When it can never run, or is a caller's and too many wait.
+    /// If it can never run, or is a caller's and too many wait.
     pub(crate) async fn enter_as(
         &self,
         origin: AdmissionOrigin,
@@ -253,12 +253,13 @@ impl Admission {
         self.enter_place(origin, place).await
     }
 
-    /// Waits for its turn as one of `count` programs that run together or not at all, and may have
-    /// as many places as they are. All but the first of them are `is_further`: together they count
-    /// as one where the limit of a tenant holds over all nodes, since no node could run some of
-    /// them.
+    /// Waits for the turn of one of `count` programs that run together or not at all, and may have
+    /// as many places as there are programs. All but the first of them are `is_further`: together
+    /// they count as one if the limit of a tenant applies across all nodes, because no node could
+    /// run some of them.
     ///
     /// # Errors
+    /// Like [`Admission::enter`]; cancel-safe like it.
     /// As of [`Admission::enter`]; cancel-safe like it.
     pub(crate) async fn enter_grouped(
         &self,
@@ -314,27 +315,27 @@ impl Admission {
         Ok(self.permit(&place))
     }
 
-    /// Keeps to other bounds of what waits from now on. Who waits already goes on to.
+    /// Replaces the limits of waiting requests. Requests that wait already are not affected.
     pub(crate) fn change_bounds(&self, change: impl FnOnce(AdmissionBounds) -> AdmissionBounds) {
         let mut queue = self.queue.lock();
         let bounds = queue.bounds();
         queue.set_bounds(change(bounds));
         drop(queue);
-        // What runs may be subject to a limit from now on.
+        // Running executions may be subject to a limit from now on.
         self.demand.notify_one();
     }
 
-    /// The bounds it keeps to.
+    /// Returns the current limits.
     pub(crate) fn bounds(&self) -> AdmissionBounds {
         self.queue.lock().bounds()
     }
 
-    /// Returns how much runs and waits now.
+    /// Returns the number of running and waiting requests.
     pub(crate) fn load(&self) -> AdmissionLoad {
         self.queue.lock().load()
     }
 
-    /// Returns what each tenant runs and waits for, of those that do.
+    /// Returns the running and waiting requests of each tenant that has any.
     pub(crate) fn tenant_loads(&self) -> HashMap<String, TenantLoad> {
         self.queue.lock().tenant_loads()
     }
@@ -381,7 +382,7 @@ impl SharedLimitUser for Admission {
     }
 }
 
-/// Returns what a tenant uses and needs of its limit at this node.
+/// Returns a tenant's use of and demand for its limit at this node.
 fn limit_use(tenant: &str, limit: usize, it: TenantPartUse) -> LimitUse {
     LimitUse {
         resource: limit_name(tenant),
@@ -401,7 +402,7 @@ fn amount(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The tenants whose limits live at other nodes than this one.
+/// The tenants whose limits have their homes at other nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct TenantsElsewhere(pub(crate) LimitHomes);
 
@@ -412,10 +413,10 @@ impl TenantsElsewhere {
     }
 }
 
-/// A place in the queue, given up on drop.
+/// A place in the queue, released on drop.
 struct AdmissionPlace<'a> {
     admission: &'a Admission,
-    /// `None` once the permit took its place.
+    /// `None` once a permit has replaced it.
     ticket: Option<AdmissionTicket>,
     tenant: &'a str,
     memory_bytes: u64,

@@ -1,13 +1,13 @@
 //! The events of one execution, in memory: written once, read by any number of listeners.
 //!
-//! An [`ExecutionLog`] keeps the latest [`KEPT_BYTES_MAX`] of chunks. Who reads slower than that
-//! finds a [`EventKind::Gap`]. Nobody is waited for, except for the one listener that the execution
-//! is attached to: while it is [`AHEAD_BYTES_MAX`] behind, the program's output is not read, so
-//! that the program waits in its `write` and memory stays flat.
+//! An [`ExecutionLog`] keeps the latest [`KEPT_BYTES_MAX`] of chunks. A slower reader receives a
+//! [`EventKind::Gap`]. The log waits for no listener except the one that the execution is attached
+//! to: while it is [`AHEAD_BYTES_MAX`] behind, the program's output is not read, so that the
+//! program blocks in its `write` and memory stays bounded.
 //!
 //! Sequence numbers count from 1 in the first attempt and from `attempt - 1` times 2^32 in a later
-//! one, so that they grow over a restart of the server, which forgets the log of the attempt
-//! before.
+//! one, so that they grow across a restart of the server, which loses the log of the previous
+//! attempt.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,27 +23,27 @@ use tokio::sync::watch;
 use crate::service::ProgressObserver;
 use crate::verdict::is_costly;
 
-/// Bytes of events that one log keeps.
+/// Maximum bytes of events in one log.
 const KEPT_BYTES_MAX: usize = 1 << 20;
-/// Size of an event besides its bytes.
+/// Size of an event in addition to its bytes.
 const EVENT_BYTES: usize = 128;
-/// Bytes that an execution may be ahead of the listener that it is attached to.
+/// Maximum bytes that an execution may be ahead of its attached listener.
 const AHEAD_BYTES_MAX: usize = 256 << 10;
-/// Events that a listener takes at a time.
+/// Maximum number of events that a listener takes at a time.
 const BATCH_MAX: usize = 64;
-/// Bytes of them, the last one not counted: a listener that does not go on holds them when the log
-/// no longer does.
+/// Maximum bytes of such a batch, not counting its last event: a stalled listener holds them when
+/// the log no longer does.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
-/// Sequence numbers of one attempt.
+/// Number of sequence numbers of one attempt.
 const ATTEMPT_SPAN: u64 = 1 << 32;
 
-/// The number before the first one of an attempt.
+/// Returns the number before the first one of an attempt.
 pub(crate) fn base(attempt: u32) -> u64 {
     u64::from(attempt.saturating_sub(1)) * ATTEMPT_SPAN
 }
 
-/// The last number an attempt can have: that of an end nobody numbered.
+/// Returns the last possible number of an attempt, for an end without a number.
 pub(crate) fn last(attempt: u32) -> u64 {
     base(attempt) + ATTEMPT_SPAN - 1
 }
@@ -52,7 +52,7 @@ pub(crate) fn last(attempt: u32) -> u64 {
 #[derive(Debug)]
 pub(crate) struct ExecutionLog {
     state: Mutex<ExecutionLogState>,
-    /// The latest sequence number, for listeners to wait on.
+    /// The latest sequence number, which listeners wait for.
     latest: watch::Sender<u64>,
 }
 
@@ -61,11 +61,11 @@ struct ExecutionLogState {
     events: VecDeque<Arc<ExecutionEvent>>,
     bytes: usize,
     next: u64,
-    /// Bytes of everything ever written.
+    /// Total bytes of all events ever written.
     written: u64,
-    /// Bytes that the attached listener has taken; `None` while there is none.
+    /// Bytes that the attached listener has taken; `None` without one.
     taken: Option<u64>,
-    /// Waits until the attached listener has caught up.
+    /// Waker of the task that waits for the attached listener to catch up.
     blocked: Option<Waker>,
     closed: bool,
 }
@@ -79,18 +79,18 @@ impl ExecutionLog {
         }
     }
 
-    /// Goes on with the numbers of a later attempt.
+    /// Continues with the numbers of a later attempt.
     pub(crate) fn begin_attempt(&self, attempt: u32) {
         let mut state = self.state.lock();
         state.next = state.next.max(base(attempt) + 1);
     }
 
-    /// The number of the next event.
+    /// Returns the number of the next event.
     pub(crate) fn next_seq(&self) -> u64 {
         self.state.lock().next
     }
 
-    /// Appends an event; nothing is appended after the last one.
+    /// Appends an event; has no effect after the last one.
     pub(crate) fn push(&self, kind: EventKind) {
         let seq = {
             let mut state = self.state.lock();
@@ -113,18 +113,18 @@ impl ExecutionLog {
         self.latest.send_replace(seq);
     }
 
-    /// Bytes of the events that it keeps; the result in the last one is not counted.
+    /// Returns the bytes of the kept events, without the result in the last one.
     pub(crate) fn bytes(&self) -> usize {
         self.state.lock().bytes
     }
 
-    /// Ends the log without a last event: whoever listens has to ask elsewhere.
+    /// Ends the log without a last event: listeners must query the queue for it.
     pub(crate) fn abandon(&self) {
         self.state.lock().closed = true;
         self.latest.send_modify(|_| {});
     }
 
-    /// Listens to what comes after the event `after`.
+    /// Listens to the events after `after`.
     pub(crate) fn listen(self: &Arc<ExecutionLog>, after: u64) -> LogListener {
         LogListener {
             log: Arc::clone(self),
@@ -133,7 +133,7 @@ impl ExecutionLog {
         }
     }
 
-    /// Returns whether the attached listener has kept up; else wakes the task when it has.
+    /// Returns whether the attached listener has kept up; otherwise wakes the task when it has.
     fn poll_ready(&self, context: &Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         let behind = state.taken.map_or(0, |taken| state.written.saturating_sub(taken));
@@ -144,8 +144,8 @@ impl ExecutionLog {
         Poll::Pending
     }
 
-    /// From now on this execution waits for a listener that has seen what is up to `after` and
-    /// calls [`ExecutionLog::acknowledge`].
+    /// Makes this execution wait, from now on, for a listener that has seen the events up to
+    /// `after` and calls [`ExecutionLog::acknowledge`].
     pub(crate) fn attach(&self, after: u64) {
         let mut state = self.state.lock();
         let unseen = state.events.iter().filter(|event| event.seq > after);
@@ -153,7 +153,7 @@ impl ExecutionLog {
         state.taken = Some(state.written.saturating_sub(unseen));
     }
 
-    /// Detaches the listener: nobody is waited for any more.
+    /// Detaches the listener: the execution waits for no listener any more.
     pub(crate) fn detach(&self) {
         let woken = {
             let mut state = self.state.lock();
@@ -163,7 +163,7 @@ impl ExecutionLog {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Acknowledges events that the attached listener has handed on.
+    /// Acknowledges events that the attached listener has passed on.
     pub(crate) fn acknowledge(&self, events: &[Arc<ExecutionEvent>]) {
         let woken = {
             let mut state = self.state.lock();
@@ -186,7 +186,8 @@ fn weight(kind: &EventKind) -> usize {
         EventKind::Stdout(chunk) | EventKind::Stderr(chunk) => {
             chunk.data.as_ref().or(chunk.data_base64.as_ref()).map_or(0, String::len)
         }
-        // The result is held elsewhere too; it ends the log and is never dropped for its size.
+        // The result is held elsewhere too; it ends the log and is never dropped because of its
+        // size.
         _ => 0,
     };
     EVENT_BYTES + bytes
@@ -201,16 +202,16 @@ pub(crate) struct LogListener {
 }
 
 impl LogListener {
-    /// The next events; `None` when none will come. Cancel-safe.
+    /// Returns the next events; `None` after the last one. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Vec<Arc<ExecutionEvent>>> {
         loop {
-            // Seen before the look, so that what comes during it is not missed.
+            // Marked as seen before the check, so that an event during it is not missed.
             self.latest.borrow_and_update();
             let (events, closed) = self.take();
             if !events.is_empty() {
                 return Some(events);
             }
-            // The sender is the log's own, so that it cannot be gone.
+            // The log owns the sender, so the channel cannot be closed.
             if closed || self.latest.changed().await.is_err() {
                 return None;
             }
@@ -238,8 +239,8 @@ impl LogListener {
     }
 }
 
-/// Returns what says that the events from `next` up to the one before `found` are not kept any
-/// more. Numbers jump to the first one of an attempt, and to [`last`]; that is no gap.
+/// Returns an event for a gap if the events from `next` up to the one before `found` are not kept
+/// any more. A jump to the first number of an attempt, or to [`last`], is not a gap.
 pub(crate) fn gap(next: u64, found: u64) -> Option<ExecutionEvent> {
     let into_attempt = (found - 1) % ATTEMPT_SPAN;
     if found <= next || into_attempt == 0 || into_attempt == ATTEMPT_SPAN - 2 {
@@ -249,7 +250,7 @@ pub(crate) fn gap(next: u64, found: u64) -> Option<ExecutionEvent> {
     Some(ExecutionEvent { seq: found - 1, kind })
 }
 
-/// Bytes as JSON can carry them.
+/// Encodes bytes for JSON.
 pub(crate) fn chunk(bytes: &[u8]) -> EventBytes {
     match std::str::from_utf8(bytes) {
         Ok(text) if !is_costly(text) => {
@@ -259,11 +260,11 @@ pub(crate) fn chunk(bytes: &[u8]) -> EventBytes {
     }
 }
 
-/// Writes down what an execution does.
+/// Records the progress of an execution as events.
 #[derive(Debug)]
 pub(crate) struct EventRecorder {
     log: Arc<ExecutionLog>,
-    /// The beginning of a character that has not come to its end, by stream.
+    /// The incomplete character at the end of each stream.
     partial: [Vec<u8>; 2],
 }
 
@@ -280,7 +281,7 @@ impl EventRecorder {
         });
     }
 
-    /// Sends what was held back in the hope of more.
+    /// Writes the incomplete characters that were held back.
     fn flush(&mut self) {
         for stream in [ChunkStream::Stdout, ChunkStream::Stderr] {
             let rest = std::mem::take(&mut self.partial[index(stream)]);
@@ -298,7 +299,7 @@ fn index(stream: ChunkStream) -> usize {
     }
 }
 
-/// Returns where the last character of `bytes` begins if it is cut off, else their end.
+/// Returns the start of an incomplete character at the end of `bytes`, otherwise their length.
 fn cut(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
@@ -386,7 +387,7 @@ mod tests {
                 vec!["1 x", "2 €y"],
             ),
             (&[b"\xff\xfe", b"a"], vec!["1 =//4=", "2 a"]),
-            // A character that never comes to its end.
+            // A character that is never completed.
             (&[b"a\xe2\x82"], vec!["1 a", "2 =4oI="]),
         ] {
             assert_eq!(written(&Arc::new(ExecutionLog::new(1)), chunks), expected, "{chunks:?}");
@@ -433,7 +434,7 @@ mod tests {
             texts(&listener.next().await.unwrap()),
             ["1 started".to_owned(), format!("{first} started")]
         );
-        // Another process knows the second attempt only.
+        // Another process has only the second attempt.
         let log = Arc::new(ExecutionLog::new(2));
         log.push(EventKind::Started { attempt: 2 });
         assert_eq!(texts(&log.listen(7).next().await.unwrap()), [format!("{first} started")]);

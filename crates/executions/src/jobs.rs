@@ -1,7 +1,7 @@
 //! Asynchronous executions: accepted durably, run by workers, followed live.
 //!
-//! [`Jobs`] has the operations; `worker` takes jobs from the queue and runs them; `live` is what
-//! this process knows of executions beyond the queue: their events, and who is attached.
+//! [`Jobs`] has the operations; `worker` claims jobs from the queue and runs them; `live` has the
+//! state of executions in this process beyond the queue: their events, and attached callers.
 
 mod granted;
 mod live;
@@ -46,12 +46,12 @@ use crate::service::ExecutionService;
 
 /// Longest idempotency key, in bytes.
 const KEY_BYTES_MAX: usize = 255;
-/// Interval at which an end is looked for that another server may have brought about.
+/// Interval of checks for an end that another server may have caused.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Executions on one page of a list.
+/// Maximum number of executions on one page of a list.
 pub(crate) const PAGE_MAX: usize = 200;
 
-/// Runs programs that outlive their request. Cheap to clone.
+/// Runs executions that outlive their request. Cheap to clone.
 #[derive(Clone)]
 pub struct Jobs {
     inner: Arc<JobsInner>,
@@ -64,15 +64,15 @@ struct JobsInner {
     lives: LiveExecutions,
     held: HeldJobs,
     attaching: AwaitedAttachments,
-    /// Time that executions take, for estimates.
+    /// Recent duration of executions, for estimates.
     pace: RecentPace,
     metrics: JobMetrics,
     outages: QueueOutages,
-    /// A webhook may be due.
+    /// Notified when a webhook may be due.
     webhooks: Notify,
-    /// Executions were accepted here.
+    /// Notified when executions were accepted here.
     accepted: Notify,
-    /// Executions whose records this server has changed.
+    /// Feed of executions whose records this server has changed.
     changes: RecordFeed,
     sender: WebhookSender,
 }
@@ -82,35 +82,35 @@ struct JobsInner {
 pub struct JobSubmission {
     /// Request to run.
     pub request: ExecutionRequest,
-    /// Makes a second submission of the same harmless.
+    /// Makes a repeated submission harmless.
     pub idempotency_key: Option<String>,
     /// Data of the face that accepted it; opaque.
     pub face: Option<String>,
 }
 
-/// An execution that can be accepted.
+/// A submission that passed all checks.
 #[derive(Debug)]
 pub(crate) struct CheckedSubmission(NewJob);
 
-/// Place where an execution is.
+/// Location of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutionLocation {
     /// The job runs on this server.
     Here,
     /// The job runs on another server.
     Elsewhere,
-    /// The job waits for a server to take it.
+    /// The job waits for a server to claim it.
     Waiting,
-    /// The job has ended, or there is none.
+    /// The job has ended, or does not exist.
     Over,
 }
 
 impl Jobs {
-    /// Executions of `service` that wait in `queue`. Nothing runs before [`Jobs::work`].
-    /// `webhook_key` is what the keys of webhooks follow from.
+    /// Creates the executions of `service` that wait in `queue`. No job runs before [`Jobs::work`].
+    /// The keys of webhooks are derived from `webhook_key`.
     ///
     /// # Errors
-    /// When the configuration makes no sense.
+    /// If the configuration is invalid.
     pub fn new(
         service: ExecutionService,
         queue: Arc<dyn JobQueue>,
@@ -143,28 +143,28 @@ impl Jobs {
         Ok(Jobs { inner: Arc::new(inner) })
     }
 
-    /// The key that a tenant's webhooks are signed with, unless a request has its own.
+    /// Returns the key that a tenant's webhooks are signed with, unless a request has its own.
     pub fn webhook_secret(&self, tenant: &str) -> String {
         self.inner.sender.secret(tenant)
     }
 
-    /// The synchronous operations.
+    /// Returns the synchronous operations.
     pub fn service(&self) -> &ExecutionService {
         &self.inner.service
     }
 
-    /// Returns when executions were accepted here since this was called last. For one caller, who
-    /// tells other servers ([`JobQueue::wake`]).
+    /// Returns when executions were accepted here since the last call. For a single caller, which
+    /// notifies other servers ([`JobQueue::wake`]).
     pub async fn accepted_here(&self) {
         self.inner.accepted.notified().await;
     }
 
-    /// The feed of executions that this server accepts, starts, ends or changes.
+    /// Returns the feed of executions that this server accepts, starts, ends or changes.
     pub fn changes(&self) -> &RecordFeed {
         &self.inner.changes
     }
 
-    /// The queue they wait in.
+    /// Returns the queue of the jobs.
     pub fn queue(&self) -> &dyn JobQueue {
         &*self.inner.queue
     }
@@ -172,7 +172,7 @@ impl Jobs {
     /// Accepts all of the submissions, durably, or none.
     ///
     /// # Errors
-    /// When one of them cannot be run as it is, or there is no room.
+    /// If one of them cannot be run as requested, or the queue is full.
     pub async fn submit(
         &self,
         tenant: &str,
@@ -192,10 +192,10 @@ impl Jobs {
         self.accept(tenant, checked).await
     }
 
-    /// Accepts what was checked for this tenant, durably, or nothing of it.
+    /// Accepts submissions that were checked for this tenant, durably, all or none.
     ///
     /// # Errors
-    /// When there is no room.
+    /// If the queue is full.
     pub(crate) async fn accept(
         &self,
         tenant: &str,
@@ -216,31 +216,31 @@ impl Jobs {
                     answer.push(self.with_place(record).await?);
                 }
                 PushOutcome::Before(before) if before == id => answer.push(record),
-                // Without its result: a batch of those could hold any number of them.
+                // Without its result: a batch could contain any number of results.
                 PushOutcome::Before(before) => answer.push(self.state(tenant, &before).await?),
             }
         }
         Ok(answer)
     }
 
-    /// Checks one submission, which is not accepted by that.
+    /// Checks one submission without accepting it.
     ///
     /// # Errors
-    /// When it cannot be run as it is.
+    /// If it cannot be run as requested.
     pub(crate) async fn check(
         &self,
         tenant: &str,
         submission: JobSubmission,
     ) -> Result<CheckedSubmission, ExecutionError> {
         let JobSubmission { mut request, idempotency_key, face } = submission;
-        // Implied by a terminal; the worker looks at one of them only.
+        // A terminal implies it; the worker reads only one of the two fields.
         request.interactive |= request.terminal.is_some();
         let text = granted::stored(&self.inner.sender.key, tenant, &request)
             .map_err(|error| RequestRefusal::invalid("", format!("cannot be stored: {error}")))?;
         let id = self.inner.service.next_id();
         let (label, webhook) = (request.label.clone(), request.webhook.clone());
         let (priority, deadline_ms) = (request.priority, request.deadline_ms);
-        // It is large: what is stored is the text, so the check may have it.
+        // The request is large. Only its text is stored, so the check can consume it.
         let language = self.inner.service.check(&id, tenant, request).await?;
         if let Some(webhook) = &webhook {
             let checked = self.inner.sender.client.check(&webhook.url);
@@ -270,10 +270,10 @@ impl Jobs {
         }))
     }
 
-    /// The record of an execution of this tenant, without its result.
+    /// Returns the record of an execution of this tenant, without its result.
     ///
     /// # Errors
-    /// When there is none with this id.
+    /// If the tenant has no execution with this id.
     pub async fn state(
         &self,
         tenant: &str,
@@ -289,10 +289,10 @@ impl Jobs {
         self.inner.held.has(id)
     }
 
-    /// Returns where an execution is, whosever it is.
+    /// Returns the location of an execution of any tenant.
     ///
     /// # Errors
-    /// When the queue cannot be reached.
+    /// If the queue cannot be reached.
     pub async fn place(&self, id: &ExecutionId) -> Result<ExecutionLocation, ExecutionError> {
         if self.runs_here(id) {
             return Ok(ExecutionLocation::Here);
@@ -301,7 +301,7 @@ impl Jobs {
             return Ok(ExecutionLocation::Over);
         };
         Ok(match job.state {
-            // Claimed meanwhile.
+            // It was claimed meanwhile.
             ExecutionState::Running if self.runs_here(id) => ExecutionLocation::Here,
             ExecutionState::Running => ExecutionLocation::Elsewhere,
             ExecutionState::Queued => ExecutionLocation::Waiting,
@@ -309,20 +309,20 @@ impl Jobs {
         })
     }
 
-    /// Returns whether an execution is for a caller who attaches. Reads its request.
+    /// Returns whether an execution is interactive, for a caller that attaches. Reads its request.
     ///
     /// # Errors
-    /// When the queue cannot be reached.
+    /// If the queue cannot be reached.
     pub async fn is_for_attached(&self, id: &ExecutionId) -> Result<bool, ExecutionError> {
         let parts = JobParts { request: true, result: false };
         let job = self.inner.queue.get(id.clone(), parts).await?;
         Ok(job.and_then(|job| job.request).is_some_and(|request| is_interactive(&request)))
     }
 
-    /// The record of an execution of this tenant, with its result.
+    /// Returns the record of an execution of this tenant, with its result.
     ///
     /// # Errors
-    /// When there is none with this id, or no memory for its result.
+    /// If the tenant has no execution with this id, or there is no memory for its result.
     pub(crate) async fn document(
         &self,
         tenant: &str,
@@ -339,16 +339,17 @@ impl Jobs {
         Ok(written(&record, stored)?.held([room]))
     }
 
-    /// The body of a webhook: the same, of a job that was read.
+    /// Returns the body of a webhook: the same document, of a job that was read already.
     async fn webhook_body(&self, mut job: QueuedJob) -> Result<AnswerDocument, ExecutionError> {
         let stored = checked(&job.id, job.result.take()).await;
         written(&self.record(job), stored.map(|text| ("result", text)).into_iter().collect())
     }
 
-    /// A job with parts that may be large, and memory for them twice. `tenant` is whose it must be.
+    /// Returns a job with parts that may be large, and memory for twice their size. If `tenant` is
+    /// given, the job must belong to it.
     ///
     /// # Errors
-    /// When there is none with this id, or no memory for it.
+    /// If there is no such job, or no memory for it.
     pub(crate) async fn fetch(
         &self,
         tenant: Option<&str>,
@@ -360,7 +361,7 @@ impl Jobs {
         Ok((job, room))
     }
 
-    /// Fetches a job with the trace that it is a part of, if its request was asked for.
+    /// Fetches a job, and its trace if the request was requested.
     async fn fetch_traced(
         &self,
         tenant: Option<&str>,
@@ -382,13 +383,13 @@ impl Jobs {
                 return Ok((job, trace, room));
             }
             let tenant = job.tenant.clone();
-            // Who waits holds neither what was read nor the right to read.
+            // A waiting caller holds neither the read data nor the permit to read.
             drop((job, reading));
             answers.wait(&tenant, bytes, deadline).await?;
         }
     }
 
-    /// The record of an execution of this tenant, with its result.
+    /// Returns the record of an execution of this tenant, with its result.
     #[cfg(test)]
     pub(crate) async fn get(
         &self,
@@ -399,10 +400,10 @@ impl Jobs {
         self.with_place(self.record(job)).await
     }
 
-    /// The job as the queue has it.
+    /// Returns the job as stored in the queue.
     ///
     /// # Errors
-    /// When there is none with this id.
+    /// If the tenant has no job with this id.
     pub async fn job(
         &self,
         tenant: &str,
@@ -414,10 +415,10 @@ impl Jobs {
         Ok(without_trace(job).0)
     }
 
-    /// Jobs of this tenant as the queue has them, newest first.
+    /// Returns jobs of this tenant as stored in the queue, newest first.
     ///
     /// # Errors
-    /// When the queue cannot be reached.
+    /// If the queue cannot be reached.
     pub async fn jobs(
         &self,
         tenant: &str,
@@ -431,7 +432,7 @@ impl Jobs {
     /// Returns one page of executions, of the filter's tenant or of all.
     ///
     /// # Errors
-    /// When the queue cannot be reached, and when it cannot filter so.
+    /// If the queue cannot be reached, or does not support the filter.
     pub async fn list(&self, filter: JobFilter) -> Result<ExecutionList, ExecutionError> {
         let queue = &self.inner.queue;
         if filter.verdict.is_some() && !queue.knows_verdicts() {
@@ -442,7 +443,7 @@ impl Jobs {
             return Err(RequestRefusal::invalid("verdict", message).into());
         }
         let limit = filter.limit.clamp(1, PAGE_MAX);
-        // One more tells whether there is another page.
+        // One more job shows whether there is another page.
         let mut jobs = queue.list(JobFilter { limit: limit + 1, ..filter }).await?;
         let more = jobs.len() > limit;
         jobs.truncate(limit);
@@ -451,10 +452,10 @@ impl Jobs {
         Ok(ExecutionList { executions, next_cursor })
     }
 
-    /// Cancels an execution that waits or runs.
+    /// Cancels a waiting or running execution.
     ///
     /// # Errors
-    /// When there is none with this id, or it has ended already.
+    /// If the tenant has no execution with this id, or it has ended already.
     pub async fn cancel(
         &self,
         tenant: &str,
@@ -476,17 +477,17 @@ impl Jobs {
             CancelAnswer::Cancelled => {
                 self.publish_end(id, ExecutionState::Cancelled, Some(message))
             }
-            // At once where it runs here; else its server learns of it by its next heartbeat.
+            // At once if it runs here; otherwise its server learns of it by its next heartbeat.
             CancelAnswer::Running => self.inner.lives.cancel(id, &message),
         }
         self.inner.webhooks.notify_one();
         self.state(tenant, id).await
     }
 
-    /// Cancels an execution that goes on, and forgets one that has ended.
+    /// Cancels an execution that has not ended, or removes one that has.
     ///
     /// # Errors
-    /// When there is none with this id.
+    /// If the tenant has no execution with this id.
     pub async fn delete(
         &self,
         tenant: &str,
@@ -506,7 +507,7 @@ impl Jobs {
     /// Waits until an execution has ended. Cancel-safe.
     ///
     /// # Errors
-    /// When there is none with this id.
+    /// If the tenant has no execution with this id.
     pub async fn ended(&self, tenant: &str, id: &ExecutionId) -> Result<(), ExecutionError> {
         let job = self.job(tenant, id, JobParts::default()).await?;
         if !job.state.is_final() {
@@ -516,10 +517,10 @@ impl Jobs {
         Ok(())
     }
 
-    /// Follows an execution from the event after `after`; 0 is from the beginning.
+    /// Follows an execution from the event after `after`; 0 is the beginning.
     ///
     /// # Errors
-    /// When there is none with this id.
+    /// If the tenant has no execution with this id.
     #[cfg(test)]
     pub(crate) async fn subscribe(
         &self,
@@ -530,7 +531,7 @@ impl Jobs {
         Ok(self.follow(&self.job(tenant, id, JobParts::default()).await?, after))
     }
 
-    /// Follows a job that was looked up already, for a caller who may.
+    /// Follows a job that was already looked up, for an authorized caller.
     pub(crate) fn follow(&self, job: &QueuedJob, after: u64) -> ExecutionSubscription {
         ExecutionSubscription::new(self.clone(), job, after)
     }
@@ -538,7 +539,7 @@ impl Jobs {
     /// Takes over an execution's input; it ends when the attachment is dropped.
     ///
     /// # Errors
-    /// When somebody else is attached, or it has ended.
+    /// If another client is attached, or the execution has ended.
     pub(crate) fn attach(
         &self,
         id: &ExecutionId,
@@ -547,7 +548,7 @@ impl Jobs {
         self.inner.lives.attach(id, after)
     }
 
-    /// The last event of an execution that has ended, from what the queue keeps.
+    /// Returns the last event of an ended execution, from the record in the queue.
     async fn last_event(
         &self,
         id: &ExecutionId,
@@ -558,7 +559,7 @@ impl Jobs {
         }
         let parts = JobParts { request: false, result: true };
         let (job, mut room) = self.fetch(None, id, parts, AnswerPatience::Endless).await?;
-        // What is made of it, its text, and what a WebSocket makes of that.
+        // The parsed result, its text, and the WebSocket's encoding of it.
         room.set(job.result.as_ref().map_or(0, Vec::len).saturating_mul(3));
         if !job.state.is_final() {
             return Ok(None);
@@ -581,26 +582,26 @@ impl Jobs {
         Ok(Some((event, room)))
     }
 
-    /// Figures of a tenant, or of all.
+    /// Returns figures of a tenant, or of all.
     ///
     /// # Errors
-    /// When the queue cannot be reached.
+    /// If the queue cannot be reached.
     pub async fn stats(&self, tenant: Option<&str>) -> Result<QueueStats, ExecutionError> {
         Ok(self.inner.queue.stats(tenant.map(str::to_owned), self.inner.queue.now_ms()).await?)
     }
 
-    /// Stops starting executions, or goes on; for all tenants, over restarts.
+    /// Pauses or resumes the start of executions; for all tenants, across restarts.
     ///
     /// # Errors
-    /// When the queue cannot be reached.
+    /// If the queue cannot be reached.
     pub async fn set_paused(&self, paused: bool) -> Result<(), ExecutionError> {
         Ok(self.inner.queue.set_paused(paused).await?)
     }
 
-    /// Cancels everything that waits, of a tenant or of all.
+    /// Cancels all waiting executions, of a tenant or of all.
     ///
     /// # Errors
-    /// When the queue cannot be reached.
+    /// If the queue cannot be reached.
     pub async fn drain(&self, tenant: Option<&str>) -> Result<u64, ExecutionError> {
         let drained =
             self.inner.queue.drain(tenant.map(str::to_owned), self.inner.queue.now_ms()).await?;
@@ -615,7 +616,7 @@ impl Jobs {
     /// Queues dead executions again, one or all, of a tenant or of all.
     ///
     /// # Errors
-    /// When the queue cannot be reached, or there is no such dead execution.
+    /// If the queue cannot be reached, or there is no such dead execution.
     pub async fn replay(
         &self,
         tenant: Option<&str>,
@@ -639,14 +640,14 @@ impl Jobs {
         Ok(u64::try_from(replayed.len()).unwrap_or(u64::MAX))
     }
 
-    /// Says in the events of this process that an execution has ended without a result.
+    /// Publishes to this process's events that an execution has ended without a result.
     fn publish_end(&self, id: &ExecutionId, state: ExecutionState, message: Option<String>) {
         self.inner.metrics.ended(state);
         self.inner.lives.end(id, Some(EventKind::Ended { state, message }), 0);
         self.inner.changes.publish(&id.0);
     }
 
-    /// A job in the words of the interface.
+    /// Converts a job to its API record.
     pub fn record(&self, job: QueuedJob) -> ExecutionRecord {
         let keep_ms = u64::try_from(self.inner.config.keep().as_millis()).unwrap_or(u64::MAX);
         let result = job.result.as_deref().and_then(|text| parse_result(&job.id, text));
@@ -670,7 +671,7 @@ impl Jobs {
         }
     }
 
-    /// Adds the place in the queue and what follows from it.
+    /// Adds the position in the queue and the estimate that follows from it.
     async fn with_place(&self, record: ExecutionRecord) -> Result<ExecutionRecord, ExecutionError> {
         if record.state != ExecutionState::Queued {
             return Ok(record);
@@ -683,7 +684,7 @@ impl Jobs {
     }
 }
 
-/// Takes the trace off a job's request: nobody is to see how that is stored.
+/// Separates the trace from a job's request: clients must not see this detail of storage.
 fn without_trace(mut job: QueuedJob) -> (QueuedJob, Option<JobTrace>) {
     let Some(stored) = job.request.take() else { return (job, None) };
     let (request, trace) = match traced::untraced(&stored) {
@@ -693,7 +694,7 @@ fn without_trace(mut job: QueuedJob) -> (QueuedJob, Option<JobTrace>) {
     (QueuedJob { request: Some(request), ..job }, trace)
 }
 
-/// Returns what is said of a job that was accepted a moment ago.
+/// Returns the record of a job that was just accepted.
 fn accepted(job: &NewJob) -> ExecutionRecord {
     ExecutionRecord {
         id: job.id.clone(),
@@ -715,7 +716,7 @@ fn accepted(job: &NewJob) -> ExecutionRecord {
     }
 }
 
-/// A record, with its request and its result as they were stored.
+/// Returns a record, with its request and its result as stored.
 fn written(
     record: &ExecutionRecord,
     stored: Vec<(&str, Vec<u8>)>,
@@ -728,7 +729,7 @@ fn written(
     })
 }
 
-/// Returns what was stored, where there is something and it is JSON.
+/// Returns the stored text if it exists and is JSON.
 async fn checked(id: &ExecutionId, stored: Option<Vec<u8>>) -> Option<Vec<u8>> {
     let text = stored?;
     let of = id.clone();
@@ -739,7 +740,7 @@ async fn checked(id: &ExecutionId, stored: Option<Vec<u8>>) -> Option<Vec<u8>> {
     })
 }
 
-/// Checks that a stored result is JSON, without making anything of it.
+/// Checks that a stored result is JSON, without building a value.
 fn is_json(id: &ExecutionId, text: &[u8]) -> bool {
     let read: Result<serde::de::IgnoredAny, _> = serde_json::from_slice(text);
     if let Err(error) = &read {
@@ -752,7 +753,7 @@ fn is_json(id: &ExecutionId, text: &[u8]) -> bool {
 fn parse_result(id: &ExecutionId, text: &[u8]) -> Option<Execution> {
     serde_json::from_slice(text)
         .inspect_err(|error| {
-            // Written by this server or by its like; something else has touched it.
+            // Cove servers write only valid results, so another program has changed it.
             let error = error as &dyn std::error::Error;
             tracing::error!(execution = %id, error, "a stored result cannot be read");
         })

@@ -1,44 +1,44 @@
-//! A program goes in, a verdict comes out: languages, stages, admission and verdicts.
+//! Runs programs and judges them: languages, stages, admission and verdicts.
 //!
-//! A request names a language or an argument list. It becomes a plan, waits for its turn, is given
-//! a fresh sandbox for every program that is started, and every stage that runs is judged. The
-//! synchronous path keeps everything in memory and touches no disk.
+//! A request names a language or an argument list. It becomes a plan, waits for its turn, runs each
+//! of its programs in a fresh sandbox, and gets a verdict for each stage. The synchronous path
+//! keeps everything in memory and touches no disk.
 //!
-//! # What it never does
-//! - touch a cgroup, a namespace or a process inside: that is `sandbox`'s;
-//! - listen, authenticate or read the clock: that is `node`'s;
-//! - retry a program that failed by itself, or hide that Cove failed: that is verdict `IE`;
+//! # What this crate never does
+//! - touch a cgroup, a namespace or a process in a sandbox: `sandbox` does that;
+//! - listen, authenticate or read the clock: `node` does that;
+//! - retry a program that failed by itself, or hide a failure of Cove: that has verdict `IE`;
 //! - know a language by name in code: languages are data, in `languages.toml`.
 //!
 //! # Terms
-//! An *execution* is one request that is run. Its *stages* are compile (only where the language has
-//! one) and run, each with limits of its own. A *verdict* is the judgement of a stage; the
-//! execution's is that of its last stage. A *tenant* is who asks; limits on waiting go by it. A
-//! *way* is one of several tool sets that can run a language.
+//! An *execution* is one request that is run. Its *stages* are compile (only for languages that
+//! have one) and run, each with limits of its own. A *verdict* is the judgement of a stage; an
+//! execution has the verdict of its last stage. A *tenant* is the owner of requests, to which
+//! limits on waiting apply. A *way* is one of several tool sets that can run a language.
 //!
 //! # Limits
-//! [`ExecutionsConfig`] names them all: what runs at one time, what waits, in all and per tenant,
-//! the sum of memory limits, and for each request its files, input, output, arguments and stages. A
-//! request beyond one of its limits is refused before it waits, with the name of the field; one
-//! that finds the queue full is refused at once, with a time to try again.
+//! [`ExecutionsConfig`] has all limits: the number of running executions, of waiting ones in total
+//! and per tenant, the sum of memory limits, and for each request its files, input, output,
+//! arguments and stages. A request beyond one of its limits is refused before it waits, with the
+//! name of the field; if the queue is full, it is refused at once, with a time to retry.
 //!
 //! # Files
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `languages.toml`, `languages` | the language table, where tools are on this host, their versions |
-//! | `limits`, `plan` | from a request to commands: every check there is, pure |
+//! | `languages.toml`, `languages` | the language table, locations and versions of tools |
+//! | `limits`, `plan` | turns a request into commands, with all checks; pure |
 //! | [`queue`] | the durable queue of asynchronous executions, and its back ends |
 //! | `admission` | bounded queue and memory budget: a pure state machine and its wakers |
-//! | `run`, `cache` | one execution under way: compiled or found, run, judged |
-//! | `judge` | comparisons, checkers and interactors: what their ends mean, pure |
-//! | `grants` | what a program may reach, and who serves it |
-//! | `templates` | what its sandboxes begin with, and whose that is |
-//! | `verdict` | from how a program ended to what is said about it, pure |
+//! | `run`, `cache` | a running execution: compiled or taken from the cache, run, judged |
+//! | `judge` | comparisons, checkers and interactors: the meaning of their ends, pure |
+//! | `grants` | resources that a program may reach, and the gateways that serve them |
+//! | `templates` | initial files of sandboxes, and their owners |
+//! | `verdict` | turns the end of a program into a verdict, pure |
 //! | `aside` | work on long output, away from the threads that serve requests |
 //! | `service` | the operations |
 //! | [`http`] | the native HTTP face |
-//! | `activity` | what a server's history is made of, of all and of each tenant |
-//! | `metrics`, `config`, `error` | what their names say |
+//! | `activity` | counts for a server's history, in total and for each tenant |
+//! | `metrics`, `config`, `error` | see their names |
 //!
 //! # Example
 //! ```ignore

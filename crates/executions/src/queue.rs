@@ -1,11 +1,11 @@
-//! The durable queue: what every back end promises.
+//! The durable queue: the interface and guarantees of all back ends.
 //!
 //! A *job* is an execution that was accepted and outlives its request. It is durable when
-//! [`JobQueue::push`] returns. A worker *claims* it, which gives a [`JobLease`]: the right to run
+//! [`JobQueue::push`] returns. A worker *claims* it and receives a [`JobLease`]: the right to run
 //! it for [`QueueConfig::lease`], renewed by [`JobQueue::heartbeat`]. Only the holder of the
-//! current lease can end the attempt ([`JobQueue::finish`]); a late one is told so and changes
-//! nothing (its token is a *fencing token*). So execution is at least once and a result is
-//! published exactly once.
+//! current lease can end the attempt ([`JobQueue::finish`]); a late holder receives
+//! [`AttemptDisposition::Fenced`] and changes nothing (its token is a *fencing token*). So a job
+//! runs at least once and its result is published exactly once.
 //!
 //! # States
 //! ```text
@@ -16,11 +16,12 @@
 //! ```
 //!
 //! # Order
-//! Tenants that have something waiting take turns; within a tenant the highest priority goes
+//! Tenants with waiting jobs take turns; within a tenant the job with the highest priority runs
 //! first, where each [`QueueConfig::ageing`] of waiting counts as one step of priority, and among
 //! equals the oldest.
 //!
-//! `now_ms` is milliseconds since 1970 by the caller's clock everywhere, so that tests own time.
+//! `now_ms` is always the caller's clock in milliseconds since 1970, so that tests control the
+//! time.
 
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -38,31 +39,31 @@ use api::{ExecutionId, ExecutionState, QueueStats, Verdict};
 
 pub use self::quota::ClaimQuota;
 
-/// An operation under way.
+/// A pending operation.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, QueueError>> + Send + 'a>>;
 
 /// Limits and times of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Jobs that may wait, over all tenants.
+    /// Maximum number of waiting jobs, over all tenants.
     pub queued_max: u64,
-    /// Jobs of one tenant that may wait.
+    /// Maximum number of waiting jobs of one tenant.
     pub queued_max_per_tenant: u64,
-    /// Bytes of the requests that may wait, over all tenants, with what faces remember of them.
+    /// Maximum bytes of waiting requests, over all tenants, including the data of faces.
     pub queued_bytes_max: u64,
-    /// Bytes of one tenant's requests that may wait.
+    /// Maximum bytes of one tenant's waiting requests.
     pub queued_bytes_max_per_tenant: u64,
-    /// Time that a claim lasts without a heartbeat.
+    /// Duration of a claim without a heartbeat.
     pub lease: Duration,
-    /// Number of times that a job may be started, when Cove fails at it.
+    /// Maximum number of attempts of a job when Cove fails at it.
     pub attempts_max: u32,
-    /// Waiting this long counts as one step of priority.
+    /// Waiting time that counts as one step of priority.
     pub ageing: Duration,
-    /// Time that what has ended is kept.
+    /// Time for which ended jobs are kept.
     pub keep: Duration,
-    /// Number of ended jobs that are kept; the oldest goes first.
+    /// Maximum number of ended jobs that are kept; the oldest is removed first.
     pub kept_max: u64,
-    /// Bytes of requests and results that are kept of what has ended; the oldest goes first.
+    /// Maximum bytes of requests and results of ended jobs; the oldest job is removed first.
     pub kept_bytes_max: u64,
 }
 
@@ -86,54 +87,54 @@ impl Default for QueueConfig {
 /// A job to accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// Id, made by the caller; ids sort by time.
+    /// Id, chosen by the caller; ids sort by time.
     pub id: ExecutionId,
     /// Tenant that owns it.
     pub tenant: String,
     /// Canonical name of its language, or `argv`: for lists.
     pub language: String,
-    /// Given by its owner: for lists.
+    /// Label given by its owner: for lists.
     pub label: Option<String>,
-    /// From -100 to 100; higher goes first.
+    /// Priority from -100 to 100; higher runs first.
     pub priority: i32,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created_ms: u64,
-    /// When it expires if it still waits.
+    /// Time at which it expires if it still waits.
     pub deadline_ms: Option<u64>,
-    /// Makes a second push of the same job harmless.
+    /// Makes a repeated push of the same job harmless.
     pub idempotency: Option<IdempotencyMark>,
     /// The request, as JSON.
     pub request: Vec<u8>,
     /// Data of the face that accepted it; opaque.
     pub face: Option<String>,
-    /// True if there is a webhook to call at its end.
+    /// True if it has a webhook to call at its end.
     pub webhook: bool,
 }
 
 impl NewJob {
-    /// Returns how much of it there is to keep, in bytes: the request and what a face remembers,
-    /// because nothing else of a job can be large.
+    /// Returns the stored size in bytes: the request and the data of its face, because no other
+    /// part of a job can be large.
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = self.request.len().saturating_add(self.face.as_ref().map_or(0, String::len));
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 }
 
-/// Mark by which a repeated push is recognised.
+/// Mark that identifies a repeated push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyMark {
-    /// Chosen by the caller; unique for a tenant while the job is kept.
+    /// Key chosen by the caller; unique for a tenant while the job is kept.
     pub key: String,
-    /// Hash of the request: the same key with another request is a mistake.
+    /// Hash of the request: the same key with another request is an error.
     pub fingerprint: [u8; 32],
 }
 
 /// Result of pushing a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushOutcome {
-    /// Durable and waits.
+    /// The job is durable and waits.
     New,
-    /// Pushed before under this id; nothing was changed.
+    /// The job was pushed before under this id; nothing was changed.
     Before(ExecutionId),
 }
 
@@ -142,11 +143,11 @@ pub enum PushOutcome {
 pub struct JobLease {
     /// The job.
     pub id: ExecutionId,
-    /// The fencing token: no two claims of a job have the same.
+    /// The fencing token, unique for each claim of a job.
     pub token: String,
 }
 
-/// A job in the hands of a worker.
+/// A claimed job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobClaim {
     /// The right to run it.
@@ -159,59 +160,60 @@ pub struct JobClaim {
     pub request: Vec<u8>,
 }
 
-/// State of a lease, as a heartbeat learns it.
+/// State of a lease, as returned by a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseRenewal {
-    /// Renewed.
+    /// The lease was renewed.
     Held,
-    /// Renewed, but its owner wants the job to end.
+    /// The lease was renewed, but the owner has cancelled the job.
     CancelWanted,
-    /// Lost to another worker, or ended: stop.
+    /// The lease was lost to another worker, or the job has ended: the worker must stop.
     Lost,
 }
 
 /// End of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptResult {
-    /// With a result, as JSON.
+    /// Finished with a result, as JSON.
     Result(Vec<u8>),
-    /// At its owner's wish.
+    /// Cancelled by its owner.
     Cancelled {
-        /// Why.
+        /// Reason.
         message: String,
     },
-    /// Cove failed: it is queued again while attempts are left, else dead.
+    /// Cove failed: the job is queued again while attempts are left, otherwise it is dead.
     Failed {
-        /// Why, for its owner.
+        /// Reason, for its owner.
         message: String,
     },
-    /// Never began (the server shuts down): queued again, and the attempt does not count.
+    /// The attempt did not begin (the server shuts down): the job is queued again, and the attempt
+    /// does not count.
     Returned,
 }
 
 /// Effect of an attempt's end on the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptDisposition {
-    /// The job is in this state now.
+    /// The new state of the job.
     Now(ExecutionState),
-    /// The lease was not current any more; nothing was changed.
+    /// The lease was no longer current; nothing was changed.
     Fenced,
 }
 
 /// Result of a cancel request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelAnswer {
-    /// Was waiting, and is cancelled now.
+    /// The job waited, and is cancelled now.
     Cancelled,
-    /// Is running; its worker is told by the next heartbeat.
+    /// The job is running; its worker learns of the request by the next heartbeat.
     Running,
-    /// Had ended already, in this state.
+    /// The job had ended already, in this state.
     Ended(ExecutionState),
-    /// There is no such job of this tenant.
+    /// This tenant has no such job.
     Unknown,
 }
 
-/// Job with all that is known of it.
+/// A job with its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedJob {
     /// Id.
@@ -230,42 +232,42 @@ pub struct QueuedJob {
     pub created_ms: u64,
     /// Deadline in milliseconds, as pushed.
     pub deadline_ms: Option<u64>,
-    /// When the latest attempt began.
+    /// Start of the latest attempt.
     pub started_ms: Option<u64>,
-    /// When it reached its final state.
+    /// Time at which it reached its final state.
     pub finished_ms: Option<u64>,
-    /// Number of times that it was started.
+    /// Number of attempts that were started.
     pub attempts: u32,
-    /// Why it is cancelled, expired or dead; why the last attempt failed.
+    /// Reason why it is cancelled, expired or dead, or why the last attempt failed.
     pub message: Option<String>,
-    /// Data of the face, as pushed; never in a list, since nothing bounds it there.
+    /// Data of the face, as pushed; never in a list, because its size is not bounded there.
     pub face: Option<String>,
-    /// Verdict, once it is finished; none where the back end does not keep it beside the
-    /// state ([`JobQueue::knows_verdicts`]), and where an earlier version finished it.
+    /// Verdict, once it is finished; None if the back end does not keep it beside the state
+    /// ([`JobQueue::knows_verdicts`]), or an earlier version finished it.
     pub verdict: Option<Verdict>,
-    /// The request, as JSON; only where it was asked for.
+    /// The request, as JSON; only if it was requested.
     pub request: Option<Vec<u8>>,
-    /// The result, as JSON; only where it was asked for and there is one.
+    /// The result, as JSON; only if it was requested and exists.
     pub result: Option<Vec<u8>>,
 }
 
 impl QueuedJob {
-    /// Bytes of the request and the result.
+    /// Returns the size of the request and the result in bytes.
     pub(crate) fn stored_bytes(&self) -> usize {
         [&self.request, &self.result].into_iter().flatten().map(Vec::len).sum()
     }
 }
 
-/// Parts of a job that are read besides its row.
+/// Parts of a job to read in addition to its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobParts {
-    /// `Job::request`.
+    /// Reads `QueuedJob::request`.
     pub request: bool,
-    /// `Job::result`.
+    /// Reads `QueuedJob::result`.
     pub result: bool,
 }
 
-/// Order of a list of jobs, by their ids: those that a server gives sort by time.
+/// Order of a list of jobs by id: a server's ids sort by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobOrder {
     /// Newest first.
@@ -278,27 +280,27 @@ pub enum JobOrder {
 /// Filter of a list of jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFilter {
-    /// Tenant; `None` is all of them (for operators).
+    /// Tenant; `None` means all (for operators).
     pub tenant: Option<String>,
-    /// In one of these states; empty means all.
+    /// States; empty means all.
     pub states: Vec<ExecutionState>,
-    /// In this language.
+    /// Language.
     pub language: Option<String>,
-    /// With this label.
+    /// Label.
     pub label: Option<String>,
-    /// With this verdict; only of back ends that know them.
+    /// Verdict; only for back ends that store verdicts.
     pub verdict: Option<Verdict>,
-    /// With an id that begins so.
+    /// Prefix of the id.
     pub id_prefix: Option<String>,
-    /// With a label that contains this, to the letter.
+    /// Text that the label contains, case-sensitive.
     pub label_text: Option<String>,
-    /// Accepted at this time or later, in milliseconds since 1970.
+    /// Earliest time of acceptance, in milliseconds since 1970.
     pub from_ms: Option<u64>,
-    /// Accepted before this time.
+    /// Time before which the job was accepted.
     pub to_ms: Option<u64>,
     /// Order of the list.
     pub order: JobOrder,
-    /// Only ids behind this one, in the order of the list: the cursor.
+    /// Only ids after this one, in the order of the list: the cursor.
     pub before: Option<ExecutionId>,
     /// Maximum number of jobs.
     pub limit: usize,
@@ -316,11 +318,11 @@ pub struct WebhookDelivery {
 /// Result of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSweepReport {
-    /// Jobs whose lease had run out and that are queued again.
+    /// Jobs with an expired lease, which are queued again.
     pub requeued: Vec<ExecutionId>,
-    /// Jobs that reached a final state by the sweep: expired, or dead for lack of attempts.
+    /// Jobs that the sweep put into a final state: expired, or dead for lack of attempts.
     pub ended: Vec<(ExecutionId, ExecutionState)>,
-    /// Ended jobs that were forgotten.
+    /// Number of ended jobs that were removed.
     pub removed: u64,
 }
 
@@ -339,7 +341,7 @@ pub enum QueueError {
         /// [`QueueConfig::queued_max_per_tenant`].
         queued_max: u64,
     },
-    /// The requests that wait are as large as they may be together.
+    /// The waiting requests have reached their maximum size together.
     #[error("the waiting executions would have more than {queued_bytes_max} bytes of requests")]
     FullBytes {
         /// [`QueueConfig::queued_bytes_max`].
@@ -353,48 +355,48 @@ pub enum QueueError {
         /// [`QueueConfig::queued_bytes_max_per_tenant`].
         queued_bytes_max: u64,
     },
-    /// The key was used for another request.
+    /// The idempotency key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    /// The back end cannot be reached or failed; it may work later.
+    /// The back end is unreachable or failed; a retry may succeed.
     #[error("the queue's back end failed")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// A durable queue of jobs. Every back end passes the same conformance suite.
 pub trait JobQueue: Send + Sync + fmt::Debug {
-    /// Returns its name in statistics: `sqlite`, `postgresql`, `redis`.
+    /// Returns the back end's name in statistics: `sqlite`, `postgresql`, `redis`.
     fn backend(&self) -> &'static str;
 
-    /// Time by the back end's clock, in milliseconds since 1970: what leases, deadlines and times
-    /// of retries are written and judged by, on whatever server.
+    /// Returns the back end's clock, in milliseconds since 1970: all servers use it for leases,
+    /// deadlines and retry times.
     fn now_ms(&self) -> u64;
 
-    /// Accepts all of the jobs, durably, or none. Answers in their order.
+    /// Accepts all of the jobs, durably, or none. Returns the outcomes in their order.
     fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<PushOutcome>>;
 
-    /// Takes up to `max` jobs that may run now, in order; none when nothing waits or the queue is
-    /// paused. A tenant whose quota is used up is passed over, and one that is left to other
-    /// nodes. Does not wait for one.
+    /// Claims up to `max` jobs that may run now, in order; none if no job waits or the queue is
+    /// paused. Skips tenants whose quota is used up, and those that are left to other nodes. Does
+    /// not wait for jobs.
     fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<JobClaim>>;
 
-    /// Returns when there may be something to claim: at once after a push here, within a bounded
-    /// time otherwise. Cancel-safe.
+    /// Returns when there may be a job to claim: at once after a push here, within a bounded time
+    /// otherwise. Cancel-safe.
     fn changed(&self) -> Pending<'_, ()>;
 
-    /// Says whether every other server calls [`JobQueue::wake`] here when it has accepted
-    /// jobs, so that they need not be looked for often. A back end that others than servers add to
-    /// looks as often as before.
+    /// Sets whether every other server calls [`JobQueue::wake`] here when it has accepted jobs, so
+    /// that polling can be rare. A back end to which other programs add jobs polls as often as
+    /// before.
     fn rely_on_announcements(&self, _are_announced: bool) {}
 
     /// Ends [`JobQueue::changed`]: another server has accepted jobs.
     fn wake(&self) {}
 
-    /// Renews leases; answers in their order.
+    /// Renews leases; returns the results in their order.
     fn heartbeat(&self, leases: Vec<JobLease>, now_ms: u64) -> Pending<'_, Vec<LeaseRenewal>>;
 
-    /// Ends an attempt. A final state is published here and nowhere else, together with the
-    /// webhook that becomes due.
+    /// Ends an attempt. Only this method publishes a final state, together with the webhook that
+    /// becomes due.
     fn finish(
         &self,
         lease: JobLease,
@@ -402,7 +404,7 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
         now_ms: u64,
     ) -> Pending<'_, AttemptDisposition>;
 
-    /// Cancels a job that waits, and asks the worker of one that runs to stop.
+    /// Cancels a waiting job, or asks the worker of a running one to stop.
     fn cancel(
         &self,
         tenant: String,
@@ -411,7 +413,7 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
         now_ms: u64,
     ) -> Pending<'_, CancelAnswer>;
 
-    /// Returns one job, of any tenant; who may see it is the caller's business.
+    /// Returns one job, of any tenant; the caller checks the right to see it.
     fn get(&self, id: ExecutionId, parts: JobParts) -> Pending<'_, Option<QueuedJob>>;
 
     /// Returns whether lists can be filtered by verdict.
@@ -419,20 +421,20 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
         true
     }
 
-    /// Jobs, in the order of the filter, without what may be large: request, result and
-    /// [`QueuedJob::face`], which are read job by job with [`JobQueue::get`].
+    /// Returns jobs, in the order of the filter, without the parts that may be large: request,
+    /// result and [`QueuedJob::face`], which [`JobQueue::get`] reads job by job.
     fn list(&self, filter: JobFilter) -> Pending<'_, Vec<QueuedJob>>;
 
-    /// Returns how many go before a job that waits; `None` when it does not wait.
+    /// Returns the number of jobs before a waiting one; `None` if the job does not wait.
     fn position(&self, id: ExecutionId, now_ms: u64) -> Pending<'_, Option<u64>>;
 
-    /// Figures of a tenant, or of all.
+    /// Returns figures of a tenant, or of all.
     fn stats(&self, tenant: Option<String>, now_ms: u64) -> Pending<'_, QueueStats>;
 
-    /// Stops handing out jobs, or goes on. Durable, and the same for all who share the queue.
+    /// Pauses or resumes claims. Durable, and the same for all servers that share the queue.
     fn set_paused(&self, paused: bool) -> Pending<'_, ()>;
 
-    /// Cancels everything that waits, of a tenant or of all; tells what was cancelled.
+    /// Cancels all waiting jobs, of a tenant or of all; returns the cancelled ids.
     fn drain(&self, tenant: Option<String>, now_ms: u64) -> Pending<'_, Vec<ExecutionId>>;
 
     /// Queues dead jobs again, one or all of a tenant's (`None`: of all), with fresh attempts.
@@ -443,13 +445,13 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
         now_ms: u64,
     ) -> Pending<'_, Vec<ExecutionId>>;
 
-    /// Forgets a job of this tenant that has ended; `false` when there is none such.
+    /// Removes an ended job of this tenant; returns `false` if there is none.
     fn remove(&self, tenant: String, id: ExecutionId) -> Pending<'_, bool>;
 
-    /// Looks for lost leases, passed deadlines and what is kept too long or too much of.
+    /// Handles expired leases, passed deadlines, and jobs beyond the retention limits.
     fn sweep(&self, now_ms: u64) -> Pending<'_, QueueSweepReport>;
 
-    /// Webhooks that are due, oldest first; each is hidden from others until `now_ms + hide`.
+    /// Returns due webhooks, oldest first; each is hidden from other callers until `now_ms + hide`.
     fn due_webhooks(
         &self,
         max: usize,
@@ -457,6 +459,6 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
         now_ms: u64,
     ) -> Pending<'_, Vec<WebhookDelivery>>;
 
-    /// Settles a delivery: due again at `Some(ms)`, or over.
+    /// Settles a delivery: due again at `Some(ms)`, or done.
     fn settle_webhook(&self, id: ExecutionId, again_ms: Option<u64>) -> Pending<'_, ()>;
 }

@@ -1,4 +1,4 @@
-//! Every operation on executions, without a word of HTTP.
+//! All operations on executions, independent of HTTP.
 
 use node::task::Boxed;
 use std::fmt;
@@ -36,17 +36,18 @@ use crate::sandboxes::{SandboxFailure, SandboxProvider};
 use crate::templates::{OwnedTemplate, TemplateCell, TemplateSource};
 use crate::traces;
 
-/// Patient callers that wait at one time. Their requests are in memory, which the shell bounds.
+/// Maximum number of waiting patient callers. Their requests are in memory, which the shell bounds.
 const PATIENT_MAX: usize = 4096;
-/// Patient callers of one tenant that wait at one time: one tenant can not fill the queue alone.
+/// Maximum number of waiting patient callers of one tenant, so that one tenant cannot fill the
+/// queue alone.
 const PATIENT_MAX_PER_TENANT: usize = PATIENT_MAX / 4 * 3;
 
-/// Places of executions at one moment.
+/// Current use of execution places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutionPlaces {
-    /// Executions that run.
+    /// Running executions.
     pub running: usize,
-    /// Most that run at one time.
+    /// Maximum number of running executions.
     pub running_max: usize,
     /// Executions that wait for a place.
     pub waiting: usize,
@@ -67,11 +68,11 @@ struct ServiceInner {
     gateways: GatewayCell,
     templates: TemplateCell,
     ids: IdGenerator,
-    /// Empty where nothing is traced.
+    /// Unset if tracing is disabled.
     tracer: OnceLock<Tracer>,
 }
 
-/// Follows an execution while it runs. Called on the task that runs it: do not block long.
+/// Follows a running execution. Called on the task that runs it, so it must not block for long.
 pub trait ProgressObserver: Send {
     /// A stage starts; `test` is the number of its test case, from 1.
     fn stage(&mut self, stage: StageName, test: Option<u32>);
@@ -85,14 +86,14 @@ pub trait ProgressObserver: Send {
         mode: ExecutionMode,
         outcome: &StageOutcome,
     );
-    /// Returns whether more output can be taken in. While it is pending, the program's output is
+    /// Returns whether more output can be accepted. While it is pending, the program's output is
     /// not read.
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
 }
 
-/// Follows nothing; the whole output is in the result anyway.
+/// Discards everything; the whole output is in the result anyway.
 impl ProgressObserver for () {
     fn stage(&mut self, _stage: StageName, _test: Option<u32>) {}
     fn chunk(&mut self, _stream: ChunkStream, _bytes: &[u8]) {}
@@ -106,26 +107,26 @@ impl ProgressObserver for () {
     }
 }
 
-/// Input that reaches a program while it runs, besides that of its request.
+/// Input that reaches a program while it runs, in addition to that of its request.
 #[derive(Debug, Default)]
 pub struct ProgramIo {
-    /// Takes the place of the request's own standard input.
+    /// Replaces the request's own standard input.
     pub stdin: Option<StdinSource>,
-    /// Signals, sizes of the terminal, and the end, for the run stage.
+    /// Signals, terminal sizes, and stop requests, for the run stage.
     pub control: Option<mpsc::Receiver<ProgramControl>>,
 }
 
-/// Caller that waits for an execution.
+/// Kind of caller that waits for an execution.
 #[derive(Clone, Copy, Debug)]
 enum ExecutionWaiter {
-    /// A caller that is turned away when too many wait.
+    /// A caller that is refused when too many wait.
     Caller,
     /// A caller that waits up to this long.
     PatientCaller {
         /// Longest wait for a place.
         wait_max: Duration,
     },
-    /// A job, which waits without end.
+    /// A job, which waits indefinitely.
     Job,
 }
 
@@ -141,10 +142,10 @@ pub enum ServiceStartError {
 }
 
 impl ExecutionService {
-    /// A service that runs programs in `engine`'s sandboxes and registers its metrics.
+    /// Creates a service that runs programs in `engine`'s sandboxes and registers its metrics.
     ///
     /// # Errors
-    /// When the configuration contradicts itself or asks for more than `capacity`.
+    /// If the configuration contradicts itself or requires more than `capacity`.
     pub fn new(
         engine: sandbox::Engine,
         languages: Languages,
@@ -205,13 +206,13 @@ impl ExecutionService {
         Ok(ExecutionService { inner: Arc::new(inner) })
     }
 
-    /// Puts other limits of requests and of what waits in force, for requests that come from now
-    /// on. Settings that say how much runs at one time have to be the same as before, as those of
-    /// answers and of the cache.
+    /// Replaces the limits of requests and of waiting ones, for later requests. Settings for the
+    /// number of running executions must be unchanged, and so must those of answers and of the
+    /// cache.
     ///
     /// # Errors
-    /// When the configuration contradicts itself or asks for more than `capacity`; what held before
-    /// goes on to hold.
+    /// If the configuration contradicts itself or requires more than `capacity`; the previous
+    /// limits then stay in force.
     pub fn replace_config(
         &self,
         config: ExecutionsConfig,
@@ -233,43 +234,43 @@ impl ExecutionService {
         Ok(())
     }
 
-    /// Adds the gateway that serves grants. Without, every grant is refused.
+    /// Adds the gateway that serves grants. Without it, every grant is refused.
     #[must_use]
     pub fn with_gateway(self, gateway: Arc<dyn GrantGateway>) -> ExecutionService {
         self.inner.gateways.set(gateway);
         self
     }
 
-    /// Traces executions of jobs, whose requests have ended when they run.
+    /// Enables tracing of executions of jobs, whose requests have ended when they run.
     #[must_use]
     pub fn traced_by(self, tracer: Option<Tracer>) -> ExecutionService {
         if let Some(tracer) = tracer {
-            // The first one stays.
+            // The first tracer stays.
             let _there_is_one = self.inner.tracer.set(tracer);
         }
         self
     }
 
-    /// Returns who makes spans; none where nothing is traced.
+    /// Returns the tracer; None if tracing is disabled.
     #[must_use]
     pub fn tracer(&self) -> Option<&Tracer> {
         self.inner.tracer.get()
     }
 
-    /// Adds the provider of templates. Without, every template is refused.
+    /// Adds the provider of templates. Without it, every template is refused.
     pub fn set_templates(&self, source: Arc<dyn TemplateSource>) {
         self.inner.templates.set(source);
     }
 
-    /// Adds the tokens, so that places are kept for others where there is more than one.
+    /// Adds the tokens, so that places are reserved for other tenants if there is more than one.
     #[must_use]
     pub fn with_tokens(self, tokens: TokenRegistry) -> ExecutionService {
         self.inner.admission.share_by(tokens);
         self
     }
 
-    /// Has the limit on executions of one tenant hold over all nodes, where it is set. Then
-    /// [`ExecutionService::follow_limits`] has to run.
+    /// Makes the limit on executions of one tenant, if configured, apply across all nodes. Then
+    /// [`ExecutionService::follow_limits`] must run.
     #[must_use]
     pub fn with_shared_limits(self, shares: Option<LimitShares>) -> ExecutionService {
         if let Some(shares) = shares {
@@ -278,25 +279,25 @@ impl ExecutionService {
         self
     }
 
-    /// Keeps this node's parts of limits that hold over all nodes. Never ends.
+    /// Maintains this node's parts of limits that apply across all nodes. Never returns.
     pub async fn follow_limits(&self) {
         self.inner.admission.follow_limits().await;
     }
 
-    /// Returns whether limits of tenants hold over all nodes.
+    /// Returns whether limits of tenants apply across all nodes.
     #[must_use]
     pub fn shares_limits(&self) -> bool {
         self.inner.admission.shares_limits()
     }
 
-    /// Returns the nodes that executions of a tenant are to run at, because its limit lives there;
-    /// none where that is none, or lives at every node. Looks at nothing but memory.
+    /// Returns the nodes at which executions of a tenant must run, because its limit has its homes
+    /// there; None if there is no limit, or all nodes are homes. Reads only memory.
     #[must_use]
     pub fn limit_homes(&self, tenant: &str) -> Option<Vec<String>> {
         self.inner.admission.limit_homes(tenant)
     }
 
-    /// Returns how many executions run and wait now.
+    /// Returns the number of running and waiting executions.
     #[must_use]
     pub fn places(&self) -> ExecutionPlaces {
         let load = self.inner.admission.load();
@@ -304,12 +305,12 @@ impl ExecutionService {
         ExecutionPlaces { running: load.running, running_max, waiting: load.waiting }
     }
 
-    /// Checks that somebody may have this run: its grants must be his to give, and its template is
-    /// one of his tenant, which the request says from then on. To be asked by whoever knows him,
-    /// before the request goes on; all else about it is said then.
+    /// Checks that a token may run this request: it must have the right to give the grants, and the
+    /// template must belong to its tenant, which is then recorded in the request. Must be called
+    /// while the token is known, before the request is passed on; other checks follow later.
     ///
     /// # Errors
-    /// When they are not.
+    /// If the token lacks one of these rights.
     pub fn authorize(
         &self,
         who: &TokenPrincipal,
@@ -319,21 +320,21 @@ impl ExecutionService {
         Ok(self.inner.templates.authorize(who, request)?)
     }
 
-    /// Every language, available or not, with its version.
+    /// Returns every language, available or not, with its version.
     pub async fn languages(&self) -> api::LanguageList {
         self.inner.languages.list_with_versions().await
     }
 
-    /// Runs one request to its end. `tenant` is who asks: any valid token may run, and limits go by
-    /// it; whether its grants are its to give was asked before ([`ExecutionService::authorize`]).
-    /// `io` is what reaches the program while it runs.
+    /// Runs one request to its end. `tenant` is the owner of the request: any valid token may run,
+    /// and limits apply per tenant; its right to give the grants was checked before
+    /// ([`ExecutionService::authorize`]). `io` is input to the running program.
     ///
-    /// Dropping the future kills what runs and gives back everything it holds.
+    /// Dropping the future kills the running programs and releases all their resources.
     ///
     /// # Errors
-    /// When nothing was run: the request cannot be run as it is, or there is no room for it. Once
-    /// it runs, everything that can happen is an [`Execution`]; what Cove itself fails at has the
-    /// verdict `IE`.
+    /// If no program was run: the request cannot be run as specified, or there is no room for it.
+    /// Once it runs, every outcome is an [`Execution`]; a failure of Cove itself has the verdict
+    /// `IE`.
     pub fn execute<'a>(
         &'a self,
         tenant: &'a str,
@@ -347,7 +348,7 @@ impl ExecutionService {
         })
     }
 
-    /// [`ExecutionService::execute`] for what is answered to a client: with the memory of its
+    /// [`ExecutionService::execute`] for an answer to a client: also returns the memory of its
     /// output, to be held until the answer is written.
     pub(crate) async fn execute_held(
         &self,
@@ -360,8 +361,8 @@ impl ExecutionService {
         self.run(ExecutionWaiter::Caller, id, tenant, request, io, progress).await
     }
 
-    /// [`ExecutionService::execute_held`] for a caller that waits for a place up to `wait_max`,
-    /// however many wait, rather than to be turned away at once.
+    /// [`ExecutionService::execute_held`] for a caller that prefers to wait for a place up to
+    /// `wait_max`, however many wait, over being refused at once.
     pub(crate) async fn execute_patiently(
         &self,
         wait_max: Duration,
@@ -373,11 +374,11 @@ impl ExecutionService {
         self.run(waiter, id, tenant, request, ProgramIo::default(), &mut ()).await
     }
 
-    /// Checks a request as [`ExecutionService::execute`] would, and runs nothing. Gives the
-    /// canonical name of its language, or `argv`.
+    /// Checks a request like [`ExecutionService::execute`], and runs nothing. Returns the canonical
+    /// name of its language, or `argv`.
     ///
     /// # Errors
-    /// When it cannot be run as it is.
+    /// If it cannot be run as specified.
     pub async fn check(
         &self,
         id: &ExecutionId,
@@ -387,7 +388,7 @@ impl ExecutionService {
         Ok(self.inner.plan(id, tenant, request, None).await?.plan.language)
     }
 
-    /// Returns what was counted of executions, for the history of the server.
+    /// Returns the counts of executions for the server's history.
     #[must_use]
     pub fn activity(&self) -> ExecutionActivity {
         let of_all = self.inner.admission.load();
@@ -395,32 +396,32 @@ impl ExecutionService {
         self.inner.machine.metrics.activity.read(of_all, &loads, clock::now())
     }
 
-    /// Returns how many run at one time.
+    /// Returns the maximum number of running executions.
     pub(crate) fn running_max(&self) -> usize {
         self.inner.admission.bounds().running_max
     }
 
-    /// Returns who may run now; for what runs programs without being an execution.
+    /// Returns the admission, for programs that run outside of executions.
     pub(crate) fn admission(&self) -> &Admission {
         &self.inner.admission
     }
 
-    /// Memory of answers.
+    /// Returns the memory budget of answers.
     pub(crate) fn answers(&self) -> &Arc<AnswerBudget> {
         &self.inner.answers
     }
 
-    /// Returns where sandboxes come from, for the same.
+    /// Returns the provider of sandboxes, for the same purpose.
     pub(crate) fn sandboxes(&self) -> &dyn SandboxProvider {
         &*self.inner.machine.sandboxes
     }
 
-    /// The limits that hold now.
+    /// Returns the planner with the current limits.
     pub(crate) fn planner(&self) -> Arc<ExecutionPlanner> {
         self.inner.planner.now()
     }
 
-    /// A new id.
+    /// Creates a new id.
     pub(crate) fn next_id(&self) -> ExecutionId {
         ExecutionId(self.inner.ids.next("ex_"))
     }
@@ -494,7 +495,7 @@ impl ExecutionService {
         let mut run = ExecutionRun::new(&inner.machine, &id, tenant, &plan, admitted, progress);
         run.granted = granted.as_ref();
         run.template = template.as_ref();
-        // Boxed: it holds everything that one of several ways of running needs.
+        // Boxed: it holds the state of whichever mode of running is used.
         match Box::pin(run.all(plan, io.control)).await {
             Ok(()) => {}
             Err(SandboxFailure::NoRoom) => {
@@ -507,7 +508,7 @@ impl ExecutionService {
                 run.fail();
             }
         }
-        // The sandboxes are gone by now; only then is their memory somebody else's.
+        // The sandboxes have ended by now; only then may others use their memory.
         drop(permit);
 
         let ExecutionOutcome { outcome, mode, stages, files, tests } = run.done();
@@ -521,7 +522,7 @@ impl ExecutionService {
     }
 }
 
-/// An execution that was planned.
+/// A planned execution.
 struct PlannedExecution {
     plan: ExecutionPlan,
     granted: Option<ExecutionGrants>,
@@ -529,7 +530,8 @@ struct PlannedExecution {
 }
 
 impl ServiceInner {
-    /// Waits for a place and for memory for what the program may write, as long as the caller does.
+    /// Waits for a place and for memory for the program's output, as long as the caller is willing
+    /// to.
     async fn admit(
         &self,
         waiter: ExecutionWaiter,
@@ -552,8 +554,8 @@ impl ServiceInner {
         }
     }
 
-    /// Waits for a place and for memory. Nobody has a place and waits for memory: what holds memory
-    /// may be a client that does not read. Cancel-safe.
+    /// Waits for a place and for memory. Never waits for memory while it holds a place, because a
+    /// client that does not read can hold memory indefinitely. Cancel-safe.
     async fn enter(
         &self,
         origin: AdmissionOrigin,
@@ -571,7 +573,7 @@ impl ServiceInner {
         }
     }
 
-    /// Returns what is to be run, what it may reach, and what it begins with.
+    /// Returns the plan of a request, with its grants and its template.
     async fn plan(
         &self,
         id: &ExecutionId,
@@ -599,7 +601,7 @@ impl ServiceInner {
         Ok(PlannedExecution { plan, granted, template })
     }
 
-    /// The language of this name, which stands in `field`.
+    /// Returns the program of the language with this name, which is in `field`.
     async fn program(
         &self,
         name: Option<&str>,

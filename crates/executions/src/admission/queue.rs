@@ -1,7 +1,7 @@
-//! The decisions of admission: a state machine that knows neither time nor tasks.
+//! The decisions of admission: a state machine without time or tasks.
 //!
-//! The order of tenants is a [`TurnOrder`]; what this adds is when one whose turn it is may run,
-//! and which of its own requests goes first.
+//! A [`TurnOrder`] determines the order of tenants; this module adds the decision when the tenant
+//! at its turn may run, and which of its own requests is first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,21 +17,21 @@ pub(super) enum ArrivalOutcome {
     Admitted,
     /// Waiting.
     Waits(AdmissionTicket),
-    /// Waiting although no other request may: all that it lacks is this node's first part of its
-    /// tenant's limit, which nobody has asked for yet. It is to be refused if that does not come.
+    /// Waiting although no other request may: it only lacks this node's first part of its tenant's
+    /// limit, which was not requested so far. It must be refused if the part is not granted.
     AwaitsPart { ticket: AdmissionTicket, full: WaitingBound },
-    /// Larger than can ever run.
+    /// Larger than any request that can run.
     TooLarge { memory_bytes_max: u64 },
-    /// No other request may wait.
+    /// The queue is full for this request.
     Full(WaitingBound),
 }
 
-/// Bound of what waits that is reached.
+/// Limit of waiting requests that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitingBound {
-    /// That of all requests of the origin.
+    /// The limit of all requests of the origin.
     All { queue_max: usize },
-    /// That of those of one tenant.
+    /// The limit of one tenant's requests.
     Tenant { waiting_max: usize },
 }
 
@@ -41,52 +41,52 @@ pub(super) struct TurnRequest<'a> {
     pub(super) tenant: &'a str,
     pub(super) origin: AdmissionOrigin,
     pub(super) memory_bytes: u64,
-    /// Executions of its tenant that may run beside each other, with this one. `usize::MAX` where
-    /// no limit of one tenant holds.
+    /// Maximum number of executions of its tenant that may run concurrently, including this one.
+    /// `usize::MAX` if no per-tenant limit applies.
     pub(super) tenant_max: usize,
     /// True for all but the first of several programs that run together: they count once in this
-    /// node's part of the limit, and need none themselves.
+    /// node's part of the limit, and need no part themselves.
     pub(super) is_further: bool,
 }
 
-/// What a tenant has of its limit at this node, where all nodes share that.
+/// A tenant's use of its limit at this node, if all nodes share that limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TenantPartUse {
-    /// Most that may run here.
+    /// Maximum number that may run here.
     pub(super) bound: usize,
     /// Number that runs here.
     pub(super) running: usize,
-    /// Number that waits here, as far as it could run.
+    /// Number that waits here, limited to those that could run.
     pub(super) waiting: usize,
 }
 
-/// Names one place in the queue; never used twice.
+/// Identifies one place in the queue; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct AdmissionTicket(u64);
 
-/// Running and waiting requests. `W` is what wakes a waiting one.
+/// Running and waiting requests. `W` wakes a waiting one.
 ///
-/// Between calls: nothing that waits can run, because the one whose turn it is cannot, or because
-/// its tenant has its share. `running` and `memory_bytes` count what is in `granted` too: it has
-/// its place already, but was not told yet.
+/// Invariant between calls: no waiting request can run, because the one at its turn cannot, or
+/// because its tenant has its share. `running` and `memory_bytes` include the requests in
+/// `granted`: those have their place already, but were not polled since.
 #[derive(Debug)]
 pub(super) struct AdmissionQueue<W> {
     bounds: AdmissionBounds,
     running: usize,
     memory_bytes: u64,
-    /// Shares of tenants that run something.
+    /// Usage of tenants with running requests.
     usage: HashMap<String, TenantUsage>,
-    /// The tenants that wait.
+    /// The tenants with waiting requests.
     turns: TurnOrder<Arc<str>, TenantLine<W>>,
-    /// Admitted from the queue, and not yet noticed by the one who waits.
+    /// Admitted from the queue, and not yet noticed by its waiter.
     granted: Vec<GrantedTicket>,
-    /// This node's parts of the limits of tenants; who is not named has none. None where a node has
-    /// them for itself.
+    /// This node's parts of the limits of tenants; tenants that are not listed have none. None if
+    /// the node does not share limits.
     parts: Option<HashMap<String, usize>>,
     next_ticket: u64,
 }
 
-/// Ticket of one that was admitted from the queue.
+/// Ticket of a request that was admitted from the queue.
 #[derive(Clone, Copy, Debug)]
 struct GrantedTicket {
     ticket: AdmissionTicket,
@@ -97,13 +97,13 @@ struct GrantedTicket {
 #[derive(Clone, Copy, Debug, Default)]
 struct TenantUsage {
     running: usize,
-    /// Those that count with another one, of `running`.
+    /// Number of those in `running` that are counted together with another one.
     further: usize,
     memory_bytes: u64,
 }
 
 impl TenantUsage {
-    /// Number that counts in this node's part of the limit.
+    /// Returns the number that counts in this node's part of the limit.
     fn counted(&self) -> usize {
         self.running.saturating_sub(self.further)
     }
@@ -111,14 +111,14 @@ impl TenantUsage {
 
 /// Waiting requests of one tenant, at least one. Each line is in order of arrival.
 ///
-/// The lines take turns. Were they one, a tenant's jobs would stand behind all of its callers, and
-/// hold meanwhile the workers that other tenants' jobs wait for.
+/// The lines take turns. With a single line, a tenant's jobs would wait behind all of its callers,
+/// and meanwhile occupy the workers that other tenants' jobs need.
 #[derive(Debug)]
 struct TenantLine<W> {
     callers: VecDeque<AdmissionWaiter<W>>,
     patient_callers: VecDeque<AdmissionWaiter<W>>,
     jobs: VecDeque<AdmissionWaiter<W>>,
-    /// The line whose first goes next; it is never empty.
+    /// The line whose first request is next; it is never empty.
     next: AdmissionOrigin,
 }
 
@@ -167,7 +167,7 @@ impl<W> TenantLine<W> {
         first
     }
 
-    /// The first line from `origin` on in which somebody waits; `origin` where nobody does.
+    /// Returns the first line from `origin` on that is not empty; `origin` if all are.
     fn first_waiting_from(&self, origin: AdmissionOrigin) -> AdmissionOrigin {
         let second = origin.following();
         let lines = [origin, second, second.following()];
@@ -199,7 +199,7 @@ impl<W: Clone> AdmissionQueue<W> {
         self.bounds
     }
 
-    /// Replaces the bounds, of which those of what runs must be the same.
+    /// Replaces the limits, except those of running requests, which must be the same.
     pub(super) fn set_bounds(&mut self, bounds: AdmissionBounds) {
         let of_running = |it: &AdmissionBounds| (it.running_max, it.memory_bytes_max);
         debug_assert_eq!(of_running(&self.bounds), of_running(&bounds));
@@ -219,7 +219,7 @@ impl<W: Clone> AdmissionQueue<W> {
         }
     }
 
-    /// A request arrives.
+    /// Handles the arrival of a request.
     pub(super) fn arrive(&mut self, request: TurnRequest<'_>) -> ArrivalOutcome {
         let TurnRequest { tenant, origin, memory_bytes, tenant_max, is_further } = request;
         let memory_bytes_max = self.bounds.memory_bytes_max;
@@ -261,7 +261,8 @@ impl<W: Clone> AdmissionQueue<W> {
         }
     }
 
-    /// Bound that keeps a request from waiting, in the line of its tenant if there is one.
+    /// Returns the limit that keeps a request from waiting, in the line of its tenant if there is
+    /// one.
     fn reached_bound(
         &self,
         origin: AdmissionOrigin,
@@ -293,8 +294,8 @@ impl<W: Clone> AdmissionQueue<W> {
             && self.running + line.map_or(0, TenantLine::len) < self.bounds.running_max
     }
 
-    /// Returns whether `ticket` has been admitted; if so, that is told once. Otherwise remembers
-    /// how to wake the one who holds it.
+    /// Returns whether `ticket` has been admitted; reports that only once. Otherwise stores the
+    /// waker of its holder.
     pub(super) fn poll(&mut self, ticket: AdmissionTicket, wake: &W) -> bool {
         if self.take_granted(ticket).is_some() {
             return true;
@@ -306,7 +307,7 @@ impl<W: Clone> AdmissionQueue<W> {
         false
     }
 
-    /// Removes a request that stops waiting, admitted or not. Returns who is to be woken.
+    /// Removes a request that stops waiting, admitted or not. Returns the requests to wake.
     pub(super) fn leave(
         &mut self,
         ticket: AdmissionTicket,
@@ -326,7 +327,7 @@ impl<W: Clone> AdmissionQueue<W> {
                 of_tenant.leave();
             }
         }
-        // The one behind it may need less.
+        // The next request may need less.
         self.admit()
     }
 
@@ -335,7 +336,7 @@ impl<W: Clone> AdmissionQueue<W> {
         Some(self.granted.swap_remove(at))
     }
 
-    /// Gives back the place of an execution that ended. Returns who is to be woken.
+    /// Releases the place of an execution that ended. Returns the requests to wake.
     pub(super) fn release(&mut self, tenant: &str, memory_bytes: u64) -> Vec<W> {
         debug_assert!(self.running > 0 && self.memory_bytes >= memory_bytes);
         self.running = self.running.saturating_sub(1);
@@ -350,7 +351,7 @@ impl<W: Clone> AdmissionQueue<W> {
         self.admit()
     }
 
-    /// The same for one that counted with another one.
+    /// Releases a place that is counted together with another one.
     pub(super) fn release_further(&mut self, tenant: &str, memory_bytes: u64) -> Vec<W> {
         if let Some(usage) = self.usage.get_mut(tenant) {
             usage.further = usage.further.saturating_sub(1);
@@ -363,7 +364,7 @@ impl<W: Clone> AdmissionQueue<W> {
         AdmissionLoad { running: self.running, waiting, memory_bytes: self.memory_bytes }
     }
 
-    /// Returns what each tenant runs and waits for, of those that do.
+    /// Returns the running and waiting requests of each tenant that has any.
     pub(super) fn tenant_loads(&self) -> HashMap<String, TenantLoad> {
         let running = self
             .usage
@@ -376,19 +377,19 @@ impl<W: Clone> AdmissionQueue<W> {
         loads
     }
 
-    /// Has limits of tenants hold over all nodes, of which this one may use these parts from now
-    /// on; who is not named has none. Returns who is to be woken.
+    /// Makes limits of tenants apply across all nodes, with these parts for this node from now on;
+    /// tenants that are not listed have none. Returns the requests to wake.
     pub(super) fn set_parts(&mut self, parts: HashMap<String, usize>) -> Vec<W> {
         self.parts = Some(parts);
         self.admit()
     }
 
-    /// Returns whether limits of tenants hold over all nodes.
+    /// Returns whether limits of tenants apply across all nodes.
     pub(super) fn has_parts(&self) -> bool {
         self.parts.is_some() && self.bounds.limits_tenants
     }
 
-    /// Returns whether a larger part would let a tenant run more here, of a limit of so many.
+    /// Returns whether a larger part of the limit `tenant_max` would let a tenant run more here.
     pub(super) fn wants_part(&self, tenant: &str, tenant_max: usize) -> bool {
         let Some(parts) = self.parts.as_ref().filter(|_| self.bounds.limits_tenants) else {
             return false;
@@ -398,7 +399,7 @@ impl<W: Clone> AdmissionQueue<W> {
         tenant_max != usize::MAX && part < tenant_max && counted >= part
     }
 
-    /// Returns what each tenant has of its limit here, of those that have or want something.
+    /// Returns each tenant's use of its limit here, for tenants that use or want a part.
     pub(super) fn part_uses(&self) -> HashMap<String, TenantPartUse> {
         let mut uses: HashMap<String, TenantPartUse> = HashMap::new();
         for (tenant, bound) in self.parts.iter().flatten() {
@@ -421,8 +422,8 @@ impl<W: Clone> AdmissionQueue<W> {
             && memory_bytes <= self.bounds.memory_bytes_max - self.memory_bytes
     }
 
-    /// Returns whether a tenant runs as much as it may: places, and memory in the same proportion.
-    /// The first that takes memory is bounded by what there is alone.
+    /// Returns whether a tenant has reached its share: of places, and of memory in the same
+    /// proportion. Only the total memory limits a tenant's first use of memory.
     fn has_share(&self, tenant: &str, waiter: &AdmissionWaiter<W>) -> bool {
         let AdmissionWaiter { memory_bytes, tenant_max, .. } = *waiter;
         let AdmissionBounds { running_max, memory_bytes_max, .. } = self.bounds;
@@ -441,8 +442,7 @@ impl<W: Clone> AdmissionQueue<W> {
         u128::from(usage.memory_bytes) + u128::from(memory_bytes) > part
     }
 
-    /// Returns whether a tenant runs as much as it may at this node, where all nodes share its
-    /// limit.
+    /// Returns whether a tenant has reached its part at this node, if all nodes share its limit.
     fn has_part(
         &self,
         tenant: &str,
@@ -457,7 +457,7 @@ impl<W: Clone> AdmissionQueue<W> {
         is_limited && usage.map_or(0, TenantUsage::counted) >= part
     }
 
-    /// The tenant whose turn it is: the first that runs less than its share. With its request.
+    /// Returns the tenant whose turn it is, with its request: the first one below its share.
     fn next_turn(&self) -> Option<(&Arc<str>, &AdmissionWaiter<W>)> {
         let mut firsts = self.turns.iter().filter_map(|(name, line)| Some((name, line.first()?)));
         firsts.find(|(name, first)| !self.has_share(name, first))
@@ -468,7 +468,7 @@ impl<W: Clone> AdmissionQueue<W> {
         let further = usize::from(is_further);
         self.running += 1;
         self.memory_bytes += memory_bytes;
-        // Looked up first: most of the time it is there.
+        // Looked up first: usually it exists.
         if let Some(usage) = self.usage.get_mut(tenant) {
             usage.running += 1;
             usage.further += further;
@@ -479,9 +479,9 @@ impl<W: Clone> AdmissionQueue<W> {
         }
     }
 
-    /// Admits the ones whose turn it is as long as they fit. A tenant that was served goes to the
-    /// end; one whose first does not fit keeps its turn, and everybody behind it waits too. One
-    /// that has its share keeps its place, and is passed over meanwhile.
+    /// Admits the requests at their turn as long as they fit. A tenant that was served moves to the
+    /// end; one whose first request does not fit keeps its turn, and all behind it wait too. One
+    /// that has reached its share keeps its place, and is skipped meanwhile.
     fn admit(&mut self) -> Vec<W> {
         let mut woken = Vec::new();
         while let Some((tenant, first)) = self.next_turn()

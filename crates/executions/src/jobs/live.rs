@@ -1,5 +1,5 @@
-//! State of executions in this process beyond the queue: their events, who is attached to them, and
-//! the wish to end one that runs here.
+//! State of executions in this process beyond the queue: their events, attached callers, and
+//! cancellations of running ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,16 +19,17 @@ use crate::events::{self, ExecutionLog, LogListener};
 use crate::queue::QueuedJob;
 use crate::service::ProgramIo;
 
-/// Time that the events of what has ended are kept for those who come late.
+/// Time for which the events of ended executions are kept for late subscribers.
 const ENDED_AGE_MAX: Duration = Duration::from_secs(60);
-/// Number that are kept at most.
+/// Maximum number of ended executions that are kept.
 const ENDED_MAX: usize = 1_000;
-/// Bytes that they hold together, results included.
+/// Maximum bytes that they hold together, results included.
 const ENDED_BYTES_MAX: usize = 64 << 20;
-/// Chunks of input that wait for the program to read them, and controls that wait for the sandbox.
+/// Maximum number of chunks of input that wait for the program, and of controls that wait for the
+/// sandbox.
 const INPUTS_MAX: usize = 16;
 
-/// All of them, by id.
+/// All live executions, by id.
 #[derive(Debug, Default)]
 pub(super) struct LiveExecutions {
     table: Mutex<LiveTable>,
@@ -38,11 +39,11 @@ pub(super) struct LiveExecutions {
 struct LiveTable {
     lives: HashMap<ExecutionId, Arc<LiveExecution>>,
     ended: VecDeque<EndedExecution>,
-    /// Bytes that ended executions hold together.
+    /// Total bytes held by ended executions.
     ended_bytes: usize,
 }
 
-/// An execution that has ended and is still kept.
+/// An ended execution that is still kept.
 #[derive(Debug)]
 struct EndedExecution {
     since: Instant,
@@ -52,26 +53,26 @@ struct EndedExecution {
 }
 
 impl LiveTable {
-    /// Drops the one that ended first.
+    /// Drops the execution that ended first.
     fn drop_oldest(&mut self) {
         let Some(oldest) = self.ended.pop_front() else { return };
         self.ended_bytes -= oldest.bytes;
-        // One that was retried meanwhile is known under the same id and goes on.
+        // An execution that was retried meanwhile has the same id and must stay.
         if self.lives.get(&oldest.id).is_some_and(|live| Arc::ptr_eq(live, &oldest.live)) {
             self.lives.remove(&oldest.id);
         }
     }
 }
 
-/// An execution.
+/// An execution with its events.
 #[derive(Debug)]
 pub(crate) struct LiveExecution {
     pub(super) log: Arc<ExecutionLog>,
-    /// Why it is to end, once somebody wants that.
+    /// Reason to end it, once it is cancelled.
     cancel: watch::Sender<Option<String>>,
-    /// True if somebody is, or was, attached.
+    /// True if a caller is, or was, attached.
     attached: watch::Sender<bool>,
-    /// Input that they send; taken by the worker.
+    /// Input of the attached caller; taken by the worker.
     io: Mutex<Option<Box<ProgramIo>>>,
 }
 
@@ -87,15 +88,15 @@ impl LiveExecution {
         }
     }
 
-    /// Returns when it is to end, with the reason.
+    /// Returns the reason when it is cancelled.
     pub(super) async fn cancelled(&self) -> String {
         let mut cancel = self.cancel.subscribe();
-        // The sender is our own, so that the wait ends in no other way.
+        // The sender is our own, so the wait cannot end in another way.
         let reason = cancel.wait_for(Option::is_some).await.ok().and_then(|it| it.clone());
         reason.unwrap_or_default()
     }
 
-    /// Waits until somebody is attached and takes what they send. Only once.
+    /// Waits until a caller is attached and takes its input. Only once.
     pub(super) async fn attached(&self) -> ProgramIo {
         until(&self.attached).await;
         self.io.lock().take().map(|io| *io).unwrap_or_default()
@@ -112,14 +113,15 @@ impl LiveExecution {
     }
 }
 
-/// Returns when the flag is up.
+/// Returns when the flag is set.
 async fn until(flag: &watch::Sender<bool>) {
-    // The sender outlives the wait, so that it ends in no other way.
+    // The sender outlives the wait, so the wait cannot end in another way.
     let _up = flag.subscribe().wait_for(|up| *up).await.is_ok();
 }
 
 impl LiveExecutions {
-    /// The execution, known to this process from now on. `attempt` is its next or current one.
+    /// Returns the execution, and creates its entry if it is new. `attempt` is its next or current
+    /// one.
     pub(super) fn get_or_create(&self, id: &ExecutionId, attempt: u32) -> Arc<LiveExecution> {
         let mut table = self.table.lock();
         let live =
@@ -137,8 +139,8 @@ impl LiveExecutions {
         }
     }
 
-    /// Appends the last event, where somebody may be listening; without one, they ask the queue for
-    /// it. `bytes` is the size of the result in it.
+    /// Appends the last event, for possible listeners; without one, they query the queue for it.
+    /// `bytes` is the size of the result in it.
     pub(super) fn end(&self, id: &ExecutionId, last: Option<EventKind>, bytes: usize) {
         let mut table = self.table.lock();
         let Some(live) = table.lives.get(id).cloned() else { return };
@@ -154,14 +156,14 @@ impl LiveExecutions {
         }
     }
 
-    /// Forgets an execution that begins anew: what is known of it is no longer true.
+    /// Removes an execution that starts again: its events are no longer valid.
     pub(super) fn forget(&self, id: &ExecutionId) {
         if let Some(live) = self.table.lock().lives.remove(id) {
             live.log.abandon();
         }
     }
 
-    /// Drops what nobody holds and what has ended some time ago.
+    /// Drops entries that are not in use, and executions that ended some time ago.
     pub(super) fn prune(&self, now: Instant) {
         let mut table = self.table.lock();
         let is_old =
@@ -170,7 +172,7 @@ impl LiveExecutions {
             table.drop_oldest();
         }
         let LiveTable { lives, .. } = &mut *table;
-        // What has ended is held by the list of those, too.
+        // The list of ended executions holds its entries, too.
         lives.retain(|_, live| Arc::strong_count(live) > 1);
     }
 
@@ -185,7 +187,7 @@ impl LiveExecutions {
         let (control, controls) = mpsc::channel(INPUTS_MAX);
         let io = ProgramIo { stdin: Some(StdinSource::Live(input)), control: Some(controls) };
         {
-            // Held over both, so that of two who attach at once only one is let in.
+            // Held over both steps, so that of two concurrent callers only one is attached.
             let mut place = live.io.lock();
             if *live.attached.borrow() {
                 return Err(ExecutionError::Conflict(
@@ -209,12 +211,12 @@ pub(crate) struct CallerAttachment {
 }
 
 impl CallerAttachment {
-    /// Waits until the program takes another chunk of input; `None` when it will not.
+    /// Waits until the program accepts another chunk of input; `None` if it never will.
     pub(crate) async fn room(&self) -> Option<mpsc::Permit<'_, Vec<u8>>> {
         self.stdin.as_ref()?.reserve().await.ok()
     }
 
-    /// Returns whether standard input has not been ended.
+    /// Returns whether standard input is still open.
     pub(crate) fn is_open(&self) -> bool {
         self.stdin.is_some()
     }
@@ -224,15 +226,15 @@ impl CallerAttachment {
         self.stdin = None;
     }
 
-    /// Hands a signal or a size to the sandbox. One that cannot keep up misses some; so does a
-    /// program that has not started or has ended.
+    /// Sends a signal or a size to the sandbox. A sandbox that cannot keep up misses some; so does
+    /// a program that has not started or has ended.
     pub(crate) fn control(&self, control: ProgramControl) {
         if self.control.try_send(control).is_err() {
             tracing::debug!("a signal or a size was not delivered");
         }
     }
 
-    /// The events, to be told how much of them has reached the caller.
+    /// Returns the log, for acknowledgements of the events that reached the caller.
     pub(crate) fn log(&self) -> Arc<ExecutionLog> {
         Arc::clone(&self.live.log)
     }
@@ -245,16 +247,16 @@ impl Drop for CallerAttachment {
     }
 }
 
-/// The events of one execution, wherever it runs.
+/// The events of one execution that may run on any server.
 #[derive(Debug)]
 pub(crate) struct ExecutionSubscription {
     jobs: Jobs,
     id: ExecutionId,
-    /// Number of the last event that was handed out.
+    /// Number of the last event that was returned.
     after: u64,
-    /// Keeps the execution known here; `None` for one that had ended before anybody listened.
+    /// Keeps the entry of the execution; `None` if it had ended before the subscription.
     listening: Option<(LogListener, Arc<LiveExecution>)>,
-    /// Memory of a result that was read for this subscription alone.
+    /// Memory of a result that was read only for this subscription.
     room: Option<AnswerMemory>,
     over: bool,
 }
@@ -279,11 +281,11 @@ impl ExecutionSubscription {
         }
     }
 
-    /// The next events; `None` after the last one. Cancel-safe.
+    /// Returns the next events; `None` after the last one. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Vec<Arc<ExecutionEvent>>> {
         while !self.over {
             let events = match &mut self.listening {
-                // What ends elsewhere, or without anybody here noticing, is found by asking.
+                // Polling finds an end on another server, or one that was not noticed here.
                 Some((listener, _)) => match time::timeout(POLL_INTERVAL, listener.next()).await {
                     Ok(Some(events)) => events,
                     Ok(None) => {
@@ -309,7 +311,7 @@ impl ExecutionSubscription {
         None
     }
 
-    /// Looks into the queue for the end.
+    /// Queries the queue for the end.
     async fn ask(&mut self) -> Vec<Arc<ExecutionEvent>> {
         match self.jobs.last_event(&self.id).await {
             Ok(Some((event, room))) if event.seq > self.after => {
@@ -319,12 +321,12 @@ impl ExecutionSubscription {
                 events.push(Arc::new(event));
                 events
             }
-            // Seen already, or forgotten meanwhile.
+            // The event was seen already, or the job was removed meanwhile.
             Ok(Some(_)) | Err(ExecutionError::NotFound) => {
                 self.over = true;
                 Vec::new()
             }
-            // Not over, or the queue is away for a moment: asked again.
+            // Not ended, or the queue is temporarily unavailable: queried again later.
             Ok(None) | Err(_) => Vec::new(),
         }
     }

@@ -1,4 +1,4 @@
-//! Takes jobs from the queue, runs them and publishes how they ended.
+//! Claims jobs from the queue, runs them and publishes their ends.
 
 use node::task::Boxed;
 use std::collections::HashMap;
@@ -28,34 +28,34 @@ use crate::service::ProgramIo;
 use crate::templates;
 use crate::verdict::content_bytes;
 
-/// Jobs taken from the queue at one time.
+/// Maximum number of jobs claimed from the queue at one time.
 const CLAIMS_MAX: usize = 16;
-/// Pause after the queue failed, so that one that is away is not asked without end.
+/// Pause after a failure of the queue, so that one that is down is not polled in a tight loop.
 const QUEUE_PAUSE: Duration = Duration::from_millis(500);
-/// Number of times that the end of an attempt is told to a queue that does not answer.
+/// Maximum number of attempts to report the end of an attempt to a queue that does not answer.
 const FINISH_TRIES: u32 = 120;
-/// Pause before an attempt that failed is followed by another: time for what failed to be there
-/// again, a spawner for example. Without it all attempts would be used up within the same mishap.
+/// Pause before an attempt that failed is followed by another: time for the cause to be repaired, a
+/// spawner for example. Without it, all attempts would be used up within the same failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Time that an interactive execution waits for its caller.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interactive executions that wait for their callers at one time.
+/// Maximum number of interactive executions that wait for their callers.
 const ATTACHING_MAX: usize = 256;
 /// Maximum of those per tenant.
 const ATTACHING_MAX_PER_TENANT: usize = 32;
 /// Interval at which the queue is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Time that the queue has to answer what it was asked for before the server began to stop.
+/// Timeout, after the server began to stop, for the queue to answer an earlier claim.
 const CLAIM_END_MAX: Duration = Duration::from_secs(5);
-/// Time that the queue has to take back what still ran when the time to stop was up.
+/// Timeout for the queue to take back the jobs that still ran at the end of the drain.
 const RETURN_MAX: Duration = Duration::from_secs(10);
-/// Bytes of a result that is kept with the events of its execution, for those who follow it. Each
-/// of them could else make a larger one last in memory for as long as it does not read.
+/// Maximum size of a result that is kept with the events of its execution, for subscribers. A
+/// subscriber that does not read would keep a larger one in memory.
 const FOLLOWED_BYTES_MAX: usize = 64 << 10;
 /// Weight of the latest execution in the average of their times.
 const PACE_WEIGHT: f64 = 0.1;
 
-/// Duration of recent executions.
+/// Average duration of recent executions.
 #[derive(Debug, Default)]
 pub(super) struct RecentPace {
     average_ms: Mutex<Option<f64>>,
@@ -68,7 +68,7 @@ impl RecentPace {
         *average = Some(average.map_or(took, |old| old + (took - old) * PACE_WEIGHT));
     }
 
-    /// In how long the one at a place will start; `None` before anything ran.
+    /// Estimates the time until the job at a position starts; `None` before any job has run.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -86,17 +86,17 @@ impl RecentPace {
 #[derive(Debug, Default)]
 pub(super) struct HeldJobs(Mutex<HashMap<JobLease, HeldAttempt>>);
 
-/// An attempt. Another one of the same job shares its events, and nothing else.
+/// A running attempt. Attempts of the same job share its events, and nothing else.
 #[derive(Clone, Debug)]
 struct HeldAttempt {
     live: Arc<LiveExecution>,
-    /// True if somebody else has the job, so that what runs here is of no use.
+    /// True if another worker has the job, so that this attempt's result is useless.
     lost: watch::Sender<bool>,
 }
 
 impl HeldJobs {
-    /// Takes note of an attempt, and gives up an earlier one of the same job that still runs here:
-    /// its lease must have been lost, or there would be no other.
+    /// Registers an attempt, and gives up an earlier one of the same job that still runs here: its
+    /// lease must have been lost, because the job was claimed again.
     fn begin(&self, lease: &JobLease, live: Arc<LiveExecution>) -> JobHold<'_> {
         let holding = HeldAttempt { live, lost: watch::Sender::new(false) };
         let mut held = self.0.lock();
@@ -107,7 +107,7 @@ impl HeldJobs {
         JobHold { held: self, lease: lease.clone(), holding }
     }
 
-    /// Attempts that run here.
+    /// Returns the number of attempts that run here.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.0.lock().len()
@@ -124,7 +124,7 @@ impl HeldJobs {
     }
 }
 
-/// A job in hand; no longer held once dropped.
+/// A registered attempt; dropping it removes the registration.
 struct JobHold<'a> {
     held: &'a HeldJobs,
     lease: JobLease,
@@ -132,9 +132,9 @@ struct JobHold<'a> {
 }
 
 impl JobHold<'_> {
-    /// Returns when somebody else has the job.
+    /// Returns when another worker has the job.
     async fn lost(&self) {
-        // The sender is our own, so that the wait ends in no other way.
+        // The sender is our own, so the wait cannot end in another way.
         let _lost = self.holding.lost.subscribe().wait_for(|lost| *lost).await.is_ok();
     }
 }
@@ -149,11 +149,12 @@ impl Drop for JobHold<'_> {
 #[derive(Debug, Default)]
 pub(super) struct AwaitedAttachments(Mutex<HashMap<String, usize>>);
 
-/// A place among them, given back on drop.
+/// A place among them, released on drop.
 struct AttachmentPlace<'a>(&'a AwaitedAttachments, &'a str);
 
 impl AwaitedAttachments {
-    /// A place; `Err` says whether it is this tenant that has all of its own.
+    /// Takes a place; `Err` is true if this tenant has all its places, false if all places are
+    /// taken.
     fn enter<'a>(&'a self, tenant: &'a str) -> Result<AttachmentPlace<'a>, bool> {
         let mut waiting = self.0.lock();
         let of_tenant = waiting.get(tenant).copied().unwrap_or(0);
@@ -180,16 +181,16 @@ impl Drop for AttachmentPlace<'_> {
     }
 }
 
-/// Places for jobs that are in hand, and the number that each tenant has of them.
+/// Places for claimed jobs, and the number that each tenant has of them.
 #[derive(Debug)]
 struct JobPlaces {
     free: Arc<Semaphore>,
     in_hand: Mutex<HashMap<String, usize>>,
-    /// Notified when a tenant has one less.
+    /// Notified when a tenant has released a place.
     released: Notify,
 }
 
-/// The place of one job, free again when this is dropped.
+/// The place of one job, released on drop.
 struct JobPlace {
     _permit: OwnedSemaphorePermit,
     places: Arc<JobPlaces>,
@@ -202,13 +203,13 @@ impl JobPlaces {
         Arc::new(JobPlaces { free, in_hand: Mutex::default(), released: Notify::new() })
     }
 
-    /// Gives a permit to a job of this tenant.
+    /// Assigns a permit to a job of this tenant.
     fn place(self: &Arc<Self>, permit: OwnedSemaphorePermit, tenant: &str) -> JobPlace {
         *self.in_hand.lock().entry(tenant.to_owned()).or_default() += 1;
         JobPlace { _permit: permit, places: Arc::clone(self), tenant: tenant.to_owned() }
     }
 
-    /// Waits for a free place; none once the server has ended.
+    /// Waits for a free place; None once the server has ended.
     async fn acquire(self: &Arc<Self>, tenant: &str) -> Option<JobPlace> {
         let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
         Some(self.place(permit, tenant))
@@ -230,31 +231,31 @@ impl Drop for JobPlace {
 
 /// End of an attempt.
 enum AttemptEnd {
-    /// The memory of its output is held until its end is published.
+    /// Holds the memory of its output until its end is published.
     Ran(Box<Execution>, AnswerMemory),
     Cancelled(String),
     Failed(String),
-    /// Another worker has the job now.
+    /// Another worker has the job.
     Lost,
     Returned,
 }
 
-/// Resolves when a server that stops waits no longer for what it may have claimed: whatever that is
-/// waits in the queue for the end of its lease.
+/// Resolves when a stopping server no longer waits for a pending claim: jobs claimed by it wait in
+/// the queue until their lease expires.
 async fn claim_is_over(drain: &DrainHandle) {
     drain.begun().await;
     time::sleep(CLAIM_END_MAX).await;
 }
 
-/// Resolves when a server that stops waits no longer for the queue to take back what still ran.
+/// Resolves when a stopping server no longer waits for the queue to take back running jobs.
 async fn return_is_over(drain: &DrainHandle) {
     drain.cancelled().await;
     time::sleep(RETURN_MAX).await;
 }
 
 impl Jobs {
-    /// Runs what waits until the server drains and nothing runs any more. Whoever drops the future
-    /// ends what runs; it is run again by the next server.
+    /// Runs waiting jobs until the server drains and no job runs any more. Dropping the future ends
+    /// the running jobs; the next server runs them again.
     pub fn work<'a>(
         &'a self,
         drain: &'a DrainHandle,
@@ -276,7 +277,7 @@ impl Jobs {
         let room = &places.free;
         let mut running = JoinSet::new();
         while !drain.is_draining() {
-            // Others take them meanwhile.
+            // Other servers claim them meanwhile.
             tokio::select! {
                 _ = takes_work.wait_for(|takes| *takes) => {}
                 () = drain.begun() => break,
@@ -285,7 +286,7 @@ impl Jobs {
                 permit = Arc::clone(room).acquire_owned() => permit,
                 () = drain.begun() => break,
             };
-            // Never closed.
+            // The semaphore is never closed.
             let Ok(permit) = permit else { break };
             let mut permits = vec![permit];
             while permits.len() < CLAIMS_MAX
@@ -316,7 +317,7 @@ impl Jobs {
             let idle = claims.is_empty();
             for (claim, permit) in claims.into_iter().zip(permits) {
                 self.inner.changes.publish(&claim.lease.id.0);
-                // Counted as work, so that the server waits for it when it drains.
+                // Counted as work, so that the drain waits for it.
                 let working = drain.work();
                 let place = places.place(permit, &claim.tenant);
                 let places = Arc::clone(&places);
@@ -326,18 +327,18 @@ impl Jobs {
                     drop(working);
                 });
             }
-            // Results of those that have ended; without it they would pile up.
+            // Discards the results of ended tasks, which would pile up otherwise.
             while running.try_join_next().is_some() {}
             if idle {
                 tokio::select! {
                     _ = queue.changed() => {}
-                    // A tenant that was passed over may have room again.
+                    // A tenant that was skipped may have room again.
                     () = places.released.notified() => {}
                     () = drain.begun() => {}
                 }
             }
         }
-        // What still runs when the time to drain is up is returned to the queue.
+        // Jobs that still run at the end of the drain are returned to the queue.
         let returned = async { while running.join_next().await.is_some() {} };
         tokio::select! {
             () = returned => {}
@@ -349,9 +350,9 @@ impl Jobs {
         }
     }
 
-    /// Jobs that may be taken of each tenant: where there are others, as many as it may run. More
-    /// of them would wait, each with a worker that jobs of others could have. So would those of a
-    /// tenant whose limit lives at other nodes, which take them.
+    /// Returns the maximum of claims for each tenant: if there are others, as many as it may run.
+    /// Further jobs of it would wait, each with a worker that jobs of other tenants could use; so
+    /// would jobs of a tenant whose limit has its homes at other nodes, which claim them.
     fn quota(&self, places: &JobPlaces) -> ClaimQuota {
         match self.inner.service.admission().tenant_max_beside_others() {
             usize::MAX => ClaimQuota::unlimited(),
@@ -362,8 +363,8 @@ impl Jobs {
         }
     }
 
-    /// Renews the leases of what runs here, then sweeps the queue. In this order: a sweep
-    /// after a step of the clock would else take away what runs here and is well.
+    /// Renews the leases of running jobs, then sweeps the queue. In this order, because after a
+    /// step of the clock, a sweep would otherwise take away jobs that run normally.
     async fn maintain(&self) {
         let mut interval = time::interval(SWEEP_INTERVAL);
         interval.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
@@ -376,7 +377,7 @@ impl Jobs {
         }
     }
 
-    /// Tells whether it could.
+    /// Renews the leases; returns whether the queue answered.
     pub(super) async fn renew_leases(&self) -> bool {
         let held: Vec<(JobLease, HeldAttempt)> = {
             let held = self.inner.held.0.lock();
@@ -406,7 +407,7 @@ impl Jobs {
         true
     }
 
-    /// Finds lost leases, passed deadlines and what is kept too long.
+    /// Handles expired leases, passed deadlines and jobs beyond the retention limits.
     async fn sweep(&self) {
         match self.inner.queue.sweep(self.inner.queue.now_ms()).await {
             Ok(swept) => {
@@ -478,7 +479,7 @@ impl JobWorker {
             let io = match request.interactive {
                 false => ProgramIo::default(),
                 true => {
-                    // Whoever waits for a caller keeps nobody else from running.
+                    // An execution that waits for its caller gives its place to others.
                     place = None;
                     match self.attached(live, &claim.tenant).await {
                         Ok(io) => io,
@@ -498,7 +499,7 @@ impl JobWorker {
         };
         let left = tokio::select! {
             // In this order, so that a job that was cancelled while it waited does not start, and
-            // that the end of the server, which takes callers with it, is called by its name.
+            // that the end of the server, which disconnects callers, is reported as the reason.
             biased;
             () = hold.lost() => AttemptEnd::Lost,
             () = self.drain.cancelled() => AttemptEnd::Returned,
@@ -506,7 +507,7 @@ impl JobWorker {
             left = in_scope(trace.map(|(it, tracer)| it.scope(tracer)), Box::pin(running)) => left,
         };
         match left {
-            // What its caller has sent is gone; it cannot begin anew.
+            // The caller's earlier input is lost, so the execution cannot start again.
             AttemptEnd::Failed(message) if interactive => AttemptEnd::Cancelled(message),
             AttemptEnd::Returned if interactive => {
                 AttemptEnd::Cancelled("the server shuts down".to_owned())
@@ -526,7 +527,7 @@ impl JobWorker {
                          callers already"
                     )));
                 }
-                // Others have them all; a place becomes free within `ATTACH_TIMEOUT`.
+                // Other tenants have all places; one becomes free within `ATTACH_TIMEOUT`.
                 Err(false) => time::sleep(QUEUE_PAUSE).await,
             }
         };
@@ -555,7 +556,7 @@ impl JobWorker {
                 AttemptEnd::Failed(message.unwrap_or_else(|| "the server failed".to_owned()))
             }
             Ok((execution, room)) => AttemptEnd::Ran(Box::new(execution), room),
-            // Its owner has deleted it, and another attempt would not find it either.
+            // Its owner has deleted the template, and another attempt would not find it either.
             Err(ExecutionError::Refused(refusal)) if templates::is_gone(&refusal) => {
                 AttemptEnd::Cancelled(format!("{}: {}", refusal.field, refusal.message))
             }
@@ -563,7 +564,7 @@ impl JobWorker {
         }
     }
 
-    /// Tells the queue how the attempt was left, and then those who listen.
+    /// Reports the end of an attempt to the queue, and then to subscribers.
     async fn publish(&self, lease: JobLease, attempt: u32, live: &LiveExecution, left: AttemptEnd) {
         let id = lease.id.clone();
         let mut held = None;
@@ -614,7 +615,7 @@ impl JobWorker {
             }
             Some(AttemptDisposition::Now(state)) => {
                 self.inner().metrics.ended(state);
-                // A failure of what its owner wanted to end is an end, too.
+                // A failure of an execution that its owner has cancelled counts as an end, too.
                 let ended = || {
                     (state != ExecutionState::Finished)
                         .then_some(EventKind::Ended { state, message })
@@ -630,16 +631,17 @@ impl JobWorker {
         self.inner().webhooks.notify_one();
     }
 
-    /// Forgets the events of an attempt that is not ours any more, unless a later one goes on here.
+    /// Drops the events of an attempt that lost its lease, unless a later one runs here.
     fn forget(&self, lease: &JobLease) {
         if !self.inner().held.has_another(lease) {
             self.inner().lives.forget(&lease.id);
         }
     }
 
-    /// Tells the queue until it has heard: a result that exists must not get lost.
+    /// Retries until the queue has accepted the end: an existing result must not be lost.
     async fn finish(&self, lease: JobLease, finish: AttemptResult) -> Option<AttemptDisposition> {
-        // One time for all tries: one whose answer was lost is the same when it is repeated.
+        // The same time for all tries, so that a repetition of a try whose answer was lost is
+        // identical.
         let now_ms = self.inner().queue.now_ms();
         for attempt in 0..FINISH_TRIES {
             match self.inner().queue.finish(lease.clone(), finish.clone(), now_ms).await {
@@ -647,7 +649,7 @@ impl JobWorker {
                     self.inner().changes.publish(&lease.id.0);
                     return Some(ended);
                 }
-                // Logged once, not at every try: there are two a second, for each execution.
+                // Logged once, not at every try: there are two per second, for each execution.
                 Err(QueueError::Unavailable(cause)) if attempt == 0 => {
                     let error = cause.to_string();
                     tracing::error!(execution = %lease.id, error, "its end cannot be published yet");
@@ -669,11 +671,11 @@ impl JobWorker {
     }
 }
 
-/// Result of a job that ran, with the event that tells it to those who follow.
+/// Returns the result of a job that ran, with the event that reports it to subscribers.
 fn finished(execution: Box<Execution>) -> (AttemptResult, Option<EventKind>) {
     let verdict = execution.outcome.verdict;
     match serde_json::to_vec(&execution) {
-        // Who follows it reads it from the queue, where what is read is counted.
+        // Subscribers read it from the queue, where the memory for it is accounted.
         Ok(text) if text.len() > FOLLOWED_BYTES_MAX => (AttemptResult::Result(text), None),
         Ok(text) => {
             (AttemptResult::Result(text), Some(EventKind::Verdict { verdict, result: execution }))
@@ -682,13 +684,14 @@ fn finished(execution: Box<Execution>) -> (AttemptResult, Option<EventKind>) {
     }
 }
 
-/// Reports that a result cannot be stored. The log says why; what a panic says is not for clients.
+/// Reports that a result cannot be stored. The log has the reason; the text of a panic is not for
+/// clients.
 fn unwritten(error: &(dyn Error + 'static)) -> (AttemptResult, Option<EventKind>) {
     tracing::error!(error, "failed to write a result");
     (AttemptResult::Failed { message: "the server failed to write the result".to_owned() }, None)
 }
 
-/// Why a request was refused that had been accepted.
+/// Returns the reason why an accepted request was refused.
 fn refused(error: &ExecutionError) -> String {
     let detail = error.detail();
     match detail.field {
