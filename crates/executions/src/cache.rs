@@ -1,10 +1,10 @@
-//! The compile cache, by the hash of all inputs: an equal compilation is done once, however often
-//! and however many at a time it is asked for.
+//! The compile cache, keyed by the hash of all inputs: an equal compilation is done once, for any
+//! number of repeated or concurrent requests.
 //!
-//! Nothing is found by name. A key is the hash of everything that the result depends on, the tenant
-//! included unless tenants share: how fast an answer comes tells whether somebody compiled the same
-//! before. What is kept is in sealed anonymous files that no program can write to, is bounded, and
-//! ends with the process.
+//! Lookups use no names. A key is the hash of everything that the result depends on, including the
+//! tenant unless tenants share: otherwise the response time would reveal that another tenant
+//! compiled the same program. Results are in sealed anonymous files that no program can write to;
+//! their size is bounded, and they end with the process.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use sandbox::{ProgramExit, SandboxCommand, WorkspaceFile};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-/// Descriptors that all kept files together take. A server with few to spare has a thousand.
+/// Maximum number of descriptors of all kept files. A server with a low limit has a thousand.
 const FILES_MAX: usize = 512;
-/// Size of an entry beside its files, in bytes.
+/// Size of an entry in addition to its files, in bytes.
 const ENTRY_BYTES: u64 = 1024;
-/// Changes when what is hashed, or what is kept, changes its meaning.
+/// Changes when the meaning of hashed or kept data changes.
 const KEY_VERSION: &str = "cove compile 1";
 
 /// Hash of everything that a compilation depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CompileKey([u8; 32]);
 
-/// A compilation that was successful.
+/// A successful compilation.
 #[derive(Debug)]
 pub(crate) struct CompiledProgram {
-    /// Exit of the compiler, with what it printed.
+    /// Exit of the compiler, with its output.
     pub(crate) exit: ProgramExit,
     /// Files for the run stage.
     pub(crate) files: Vec<WorkspaceFile>,
@@ -54,11 +54,11 @@ pub(crate) enum CompileEnd {
 /// Result of a lookup.
 #[derive(Debug)]
 pub(crate) enum CacheLookup<'a> {
-    /// Compiled before.
+    /// The result was in the cache.
     Hit(Arc<CompiledProgram>),
-    /// Compiled by another request at this moment, with this result.
+    /// Another request was compiling it, with this result.
     Joined(CompileEnd),
-    /// Not there: the caller compiles it.
+    /// Not in the cache: the caller compiles it.
     Lead(CompileLeader<'a>),
 }
 
@@ -90,9 +90,9 @@ pub(crate) enum CacheSharing {
 #[derive(Debug, Default)]
 struct CompileCacheState {
     entries: HashMap<CompileKey, CompileCacheEntry>,
-    /// By last use; the first is forgotten first.
+    /// Keys by last use; the first is evicted first.
     order: BTreeMap<u64, CompileKey>,
-    /// Compilations under way; bounded by what runs at one time.
+    /// Running compilations; bounded by the number of running executions.
     flights: HashMap<CompileKey, watch::Receiver<Option<CompileEnd>>>,
     uses: u64,
     files: usize,
@@ -106,14 +106,14 @@ struct CompileCacheEntry {
 }
 
 impl CompileCache {
-    /// A cache of at most this many bytes; with none, nothing is kept, and equal compilations at
-    /// one time are still done once.
+    /// Creates a cache of at most `bytes_max` bytes; if it is 0, nothing is kept, but equal
+    /// concurrent compilations are still done once.
     pub(crate) fn new(bytes_max: u64, tenants: CacheSharing) -> CompileCache {
         CompileCache { bytes_max, tenants, state: Arc::default() }
     }
 
-    /// The key of a compilation. `tools` tells which compiler it is. The limits are part of it:
-    /// whether a program compiles may depend on them.
+    /// Returns the key of a compilation. `tools` identifies the compiler. The limits are included,
+    /// because the result may depend on them.
     pub(crate) fn key(
         &self,
         tenant: &str,
@@ -141,18 +141,18 @@ impl CompileCache {
             hasher.number(usize::from(*executable));
             match content {
                 sandbox::WorkspaceContent::Bytes(bytes) => hasher.field(bytes),
-                // Shared content comes from here and is named by what it was made of; a request has
-                // none. By its identity, so that a mistake costs a hit and never mixes programs.
+                // Shared content is created here and identified by its inputs; a request has none.
+                // Hashed by identity, so that a mistake costs a hit and never mixes programs.
                 sandbox::WorkspaceContent::Shared(file) => hasher.number(Arc::as_ptr(file).addr()),
             }
         }
         CompileKey(hasher.0.finalize().into())
     }
 
-    /// Finds what was compiled before. While another one compiles the same, it waits for that; when
-    /// that one is given up, the caller is the next to try.
+    /// Looks a compilation up. If another request compiles the same, waits for its result; if that
+    /// request gives up, the caller is the next to try.
     ///
-    /// May be cancelled.
+    /// Cancel-safe.
     pub(crate) async fn find(&self, key: CompileKey) -> CacheLookup<'_> {
         loop {
             let mut flight = {
@@ -195,7 +195,7 @@ impl CompileCacheState {
         Some(Arc::clone(&entry.compiled))
     }
 
-    /// Keeps `compiled`, and forgets what was not used for longest where there is no room.
+    /// Keeps `compiled`, and evicts the least recently used entries if there is no room.
     fn keep(&mut self, key: CompileKey, compiled: Arc<CompiledProgram>, bytes_max: u64) {
         let bytes = compiled.bytes();
         if bytes > bytes_max || compiled.files.len() > FILES_MAX || self.entries.contains_key(&key)
@@ -219,7 +219,7 @@ impl CompileCacheState {
     }
 }
 
-/// The one who compiles. Dropping it without a result makes another one of those who wait do it.
+/// The request that compiles. Dropping it without a result makes another waiting request compile.
 #[derive(Debug)]
 pub(crate) struct CompileLeader<'a> {
     cache: &'a CompileCache,
@@ -228,7 +228,7 @@ pub(crate) struct CompileLeader<'a> {
 }
 
 impl CompileLeader<'_> {
-    /// Tells those who wait, and keeps what was made.
+    /// Publishes the result to waiting requests, and caches it if it is a success.
     pub(crate) fn publish(self, ended: CompileEnd) {
         if let CompileEnd::Compiled(compiled) = &ended {
             let compiled = Arc::clone(compiled);
@@ -240,12 +240,12 @@ impl CompileLeader<'_> {
 
 impl Drop for CompileLeader<'_> {
     fn drop(&mut self) {
-        // Before the sender goes: who wakes must not find this flight again.
+        // Before the sender is dropped, so that woken requests do not find this flight again.
         self.cache.state.lock().flights.remove(&self.key);
     }
 }
 
-/// Hashes fields so that no two lists of them run into each other.
+/// Hashes fields unambiguously: lists with different boundaries have different hashes.
 struct FieldHasher(Sha256);
 
 impl FieldHasher {

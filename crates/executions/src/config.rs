@@ -14,49 +14,49 @@ use crate::queue::QueueConfig;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsConfig {
-    /// Back end of the queue: left out, in the server's own store; `redis://…` for a Redis server,
-    /// in BullMQ's layout. May be a reference (`env:NAME`, `file:PATH`).
+    /// Back end of the queue: by default the server's own store; `redis://…` for a Redis server, in
+    /// BullMQ's layout. May be a reference (`env:NAME`, `file:PATH`).
     #[serde(deserialize_with = "api::secret_address")]
     pub redis: Option<String>,
     /// Prefix of all keys in Redis: BullMQ's `prefix`.
     pub redis_prefix: String,
-    /// Name of the BullMQ queue, and the beginning of the names of the tenants' own.
+    /// Name of the BullMQ queue, and prefix of the names of the tenants' own queues.
     pub redis_queue: String,
-    /// Name of the tenant that jobs of foreign BullMQ producers belong to.
+    /// Name of the tenant that owns jobs of foreign BullMQ producers.
     pub redis_tenant: String,
-    /// Jobs that may wait, over all tenants.
+    /// Maximum number of waiting jobs, over all tenants.
     pub queued_max: u64,
-    /// Jobs of one token that may wait.
+    /// Maximum number of waiting jobs of one token.
     pub queued_max_per_tenant: u64,
-    /// Bytes of the requests that may wait, over all tenants.
+    /// Maximum bytes of waiting requests, over all tenants.
     pub queued_bytes_max: u64,
-    /// Bytes of one token's requests that may wait.
+    /// Maximum bytes of one token's waiting requests.
     pub queued_bytes_max_per_tenant: u64,
-    /// Executions of one batch.
+    /// Maximum number of executions in one batch.
     pub batch_max: usize,
-    /// Number of times that an execution is started when the server fails at it.
+    /// Maximum number of attempts of an execution when the server fails at it.
     pub attempts_max: u32,
-    /// Time that a server may be silent before its executions are given to another, in seconds.
+    /// Time without a sign of a server after which its executions go to another, in seconds.
     pub lease_s: u64,
-    /// Waiting this long counts as one step of priority, in seconds.
+    /// Waiting time that counts as one step of priority, in seconds.
     pub ageing_s: u64,
-    /// Time that results are kept, in seconds.
+    /// Time for which results are kept, in seconds.
     pub keep_s: u64,
-    /// Number of results that are kept; the oldest goes first.
+    /// Maximum number of results that are kept; the oldest is removed first.
     pub kept_max: u64,
-    /// Bytes of requests and results that are kept of what has ended; the oldest goes first.
+    /// Maximum bytes of requests and results of ended jobs; the oldest job is removed first.
     pub kept_bytes_max: u64,
     /// Secret that the keys of webhooks are derived from: 64 hexadecimal digits, or a reference
-    /// (`env:NAME`, `file:PATH`). Left out: one of this data directory's own. Servers that share a
+    /// (`env:NAME`, `file:PATH`). By default a secret of this data directory. Servers that share a
     /// store need the same.
     #[serde(deserialize_with = "api::secret_setting")]
     pub webhook_key: Option<String>,
-    /// Networks and hosts that webhooks may reach although they are internal: `10.1.0.0/16`,
+    /// Internal networks and hosts that webhooks may reach: `10.1.0.0/16`,
     /// `hooks.example.internal`.
     pub webhook_allow: Vec<String>,
-    /// Number of times that a webhook is tried.
+    /// Maximum number of attempts to deliver a webhook.
     pub webhook_attempts_max: u32,
-    /// Time that a receiver may take to answer, in seconds.
+    /// Timeout for the receiver's answer, in seconds.
     pub webhook_timeout_s: u64,
 }
 
@@ -88,14 +88,14 @@ impl Default for JobsConfig {
 }
 
 impl JobsConfig {
-    /// Returns what webhooks may reach beside the public Internet.
+    /// Returns the networks that webhooks may reach beside the public Internet.
     pub(crate) fn allowed_networks(&self) -> Result<Vec<AllowedNetwork>, ConfigError> {
         let allowed = self.webhook_allow.iter().map(|entry| entry.parse());
         let allowed: Result<Vec<AllowedNetwork>, NotAllowed> = allowed.collect();
         allowed.map_err(|error| ConfigError(format!("jobs.webhook_allow: {error}")))
     }
 
-    /// Returns what the queue needs of it.
+    /// Returns the configuration of the queue.
     pub fn queue(&self) -> QueueConfig {
         QueueConfig {
             queued_max: self.queued_max,
@@ -128,57 +128,58 @@ impl JobsConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExecutionsConfig {
-    /// A file of the shape of the built-in `languages.toml` whose entries replace or join it.
+    /// A file in the format of the built-in `languages.toml`, whose entries replace or add to it.
     pub languages: Option<PathBuf>,
     /// Executions that outlive their request.
     pub jobs: JobsConfig,
-    /// Executions that run at one time. Left out: twice the cores, at least 4.
+    /// Maximum number of running executions. Default: twice the cores, at least 4.
     pub running_max: Option<usize>,
-    /// Executions of one token that run at one time, where there are other tokens. 0: all but a
-    /// quarter of the places, and all but one at least.
+    /// Maximum number of running executions of one token, if there are other tokens. 0: all but a
+    /// quarter of the places, and at most all but one.
     pub running_max_per_tenant: usize,
-    /// Executions that may wait for a place.
+    /// Maximum number of executions that wait for a place.
     pub queue_max: usize,
-    /// Executions that one token may have waiting.
+    /// Maximum number of waiting executions of one token.
     pub queue_max_per_tenant: usize,
-    /// Sum of the memory limits of running programs. Left out: 80 % of what the host has.
+    /// Maximum sum of the memory limits of running programs. Default: 80 % of the host's memory.
     pub memory_budget_bytes: Option<u64>,
     /// Defaults of the run stage.
     pub limits: LimitSpec,
-    /// The most a request may ask for its run stage.
+    /// Maximum limits that a request may ask for its run stage.
     pub limits_max: LimitSpec,
     /// Defaults of the compile stage.
     pub compile_limits: LimitSpec,
-    /// The most a request may ask for its compile stage.
+    /// Maximum limits that a request may ask for its compile stage.
     pub compile_limits_max: LimitSpec,
-    /// Files of one request.
+    /// Maximum number of files of one request.
     pub files_max: usize,
-    /// Bytes of all files of one request together.
+    /// Maximum bytes of all files of one request together.
     pub files_bytes_max: u64,
-    /// Bytes of standard input of one request.
+    /// Maximum bytes of standard input of one request.
     pub stdin_bytes_max: u64,
-    /// Output files of one request.
+    /// Maximum number of output files of one request.
     pub outputs_max: usize,
-    /// Bytes of all output files of one request together.
+    /// Maximum bytes of all output files of one request together.
     pub outputs_bytes_max: u64,
-    /// Test cases of one request.
+    /// Maximum number of test cases of one request.
     pub tests_max: usize,
-    /// Bytes of input and of expected output of all test cases of one request together.
+    /// Maximum bytes of input and of expected output of all test cases of one request together.
     pub tests_bytes_max: u64,
-    /// Bytes of output of all test cases of one request together that the answer may hold.
+    /// Maximum bytes of output of all test cases of one request in the answer.
     pub tests_output_bytes_max: u64,
-    /// Bytes that a solution may send to its interactor in one run.
+    /// Maximum bytes that a solution may send to its interactor in one run.
     pub interaction_bytes_max: u64,
-    /// Bytes that answers may hold until their clients have read them, and what runs may yet write.
+    /// Maximum bytes of answers that clients have not read, and of possible output of running
+    /// programs.
     pub answers_bytes_max: u64,
-    /// Bytes that answers to one token may hold.
+    /// Maximum bytes of answers to one token.
     pub answers_bytes_max_per_tenant: u64,
     /// Time that a request waits for room in these, in seconds.
     pub answers_wait_s: u64,
-    /// Bytes that the compile cache may hold, in memory; 0 keeps nothing.
+    /// Maximum bytes of the compile cache, in memory; 0 disables it.
     pub compile_cache_bytes_max: u64,
-    /// True if one token is given what another one has compiled. How fast an answer comes then
-    /// tells whether somebody sent the same program before.
+    /// True if tokens share compiled programs. The response time then reveals whether another token
+    /// sent the same program before.
     pub compile_cache_shared: bool,
 }
 
@@ -190,7 +191,7 @@ impl Default for ExecutionsConfig {
             running_max: None,
             running_max_per_tenant: 0,
             queue_max: 256,
-            // One tenant can not fill the queue alone.
+            // One tenant cannot fill the queue alone.
             queue_max_per_tenant: 192,
             memory_budget_bytes: None,
             limits: LimitSpec::default(),
@@ -207,7 +208,7 @@ impl Default for ExecutionsConfig {
             tests_output_bytes_max: 16 << 20,
             interaction_bytes_max: 16 << 20,
             answers_bytes_max: 512 << 20,
-            // One tenant can not take it alone.
+            // One tenant cannot take all of it.
             answers_bytes_max_per_tenant: 256 << 20,
             answers_wait_s: 10,
             compile_cache_bytes_max: 256 << 20,
@@ -219,19 +220,19 @@ impl Default for ExecutionsConfig {
 /// Resources of the host that executions share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCapacity {
-    /// Cores this process may use.
+    /// Cores that this process may use.
     pub cores: usize,
-    /// Memory this process and its sandboxes may use, in bytes, its cgroup's limit respected.
+    /// Memory that this process and its sandboxes may use, in bytes, within its cgroup's limit.
     pub memory_bytes: u64,
 }
 
 impl ExecutionsConfig {
-    /// Executions that run at one time: what a sandbox engine needs slots for.
+    /// Returns the maximum number of running executions, for which a sandbox engine needs slots.
     pub fn running_max(&self, cores: usize) -> usize {
         self.running_max.unwrap_or_else(|| cores.saturating_mul(2).max(4)).max(1)
     }
 
-    /// Executions of one token that run at one time, where there are others.
+    /// Returns the maximum number of running executions of one token, if there are others.
     pub fn running_max_per_tenant(&self, cores: usize) -> usize {
         let running_max = self.running_max(cores);
         match self.running_max_per_tenant {
@@ -240,16 +241,16 @@ impl ExecutionsConfig {
         }
     }
 
-    /// Returns what the memory limits of running executions may add up to.
+    /// Returns the maximum sum of the memory limits of running executions.
     pub fn memory_budget(&self, memory_bytes: u64) -> u64 {
         self.memory_budget_bytes.unwrap_or(memory_bytes / 5 * 4)
     }
 
-    /// Checks what a service on this host would refuse to start with.
+    /// Checks the settings that a service on this host would refuse at its start.
     ///
     /// # Errors
-    /// When limits exclude each other or ask for more than the host has, and when an entry of
-    /// `jobs.webhook_allow` is none.
+    /// If limits exclude each other or exceed the host's resources, or an entry of
+    /// `jobs.webhook_allow` is invalid.
     pub fn check(&self, host: HostCapacity) -> Result<(), ConfigError> {
         self.jobs.allowed_networks()?;
         let budget = self.memory_budget(host.memory_bytes);

@@ -1,6 +1,6 @@
-//! From a request to the commands of its stages: after this there is nothing left to check.
+//! Turns a request into the commands of its stages, with all checks.
 //!
-//! Pure: no file, no clock, no lock. Every refusal names the field that is at fault.
+//! Pure: no files, clocks or locks. Every refusal names the field that is at fault.
 
 mod checks;
 
@@ -25,14 +25,14 @@ use crate::languages::{ArgumentTemplate, ENVIRONMENT, LanguageProgram, TemplateV
 use crate::limits::{LimitRules, LimitTable};
 use crate::templates::ExecutionTemplate;
 
-/// Arguments and environment of one program, pointers to them included. Linux takes this much
-/// whatever the stack limit (`ARG_MAX`, 32 pages; see execve(2)).
+/// Maximum size of arguments and environment of one program, including their pointers. Linux
+/// accepts this much for any stack limit (`ARG_MAX`, 32 pages; see execve(2)).
 const ARGUMENT_BYTES_MAX: usize = 128 << 10;
-/// Files and directories of the sandbox itself.
+/// Number of files and directories of the sandbox itself.
 const INODES_SPARE: u64 = 16;
 const PAGE_BYTES: u64 = 4096;
 
-/// Directory that stands in for prepared files while they are not there yet.
+/// Directory that replaces prepared files while they do not exist yet.
 const UNPREPARED: &str = "/tmp/prepared";
 /// Label of executions without a language.
 const NO_LANGUAGE: &str = "argv";
@@ -46,22 +46,22 @@ pub(crate) struct ExecutionPlan {
     pub(crate) runs: RunPlan,
     /// Judge of its answer.
     pub(crate) judge: JudgePlan,
-    /// The most that may be used at any one time.
+    /// Maximum memory in use at any one time.
     pub(crate) memory_bytes: u64,
-    /// The most that the answer may hold, but for what is small.
+    /// Maximum size of the answer, without its small parts.
     pub(crate) answer_bytes: u64,
     /// Canonical name of the language, or `argv`.
     pub(crate) language: String,
-    /// True if standard error goes where standard output goes.
+    /// True if standard error goes to standard output.
     pub(crate) merge_stderr: bool,
-    /// True if no short cut may be taken.
+    /// True if the cache and warm runtimes must not be used.
     pub(crate) fresh: bool,
 }
 
 /// A program before it is started.
 #[derive(Debug)]
 pub(crate) struct ProgramRecipe {
-    /// Files.
+    /// Files to place.
     pub(crate) files: Vec<WorkspaceFile>,
     /// Compile stage.
     pub(crate) compile: Option<CompileStage>,
@@ -72,7 +72,7 @@ pub(crate) struct ProgramRecipe {
 pub(crate) struct CompileStage {
     /// The compiler.
     pub(crate) start: ProgramStart,
-    /// Program that it belongs to.
+    /// Program that it compiles.
     pub(crate) program: LanguageProgram,
 }
 
@@ -87,9 +87,9 @@ pub(crate) struct ProgramStart {
 /// Runs of the program.
 #[derive(Debug)]
 pub(crate) enum RunPlan {
-    /// Once.
+    /// A single run.
     Single(SingleRun),
-    /// Once for each test case.
+    /// One run for each test case.
     Cases(Vec<TestCasePlan>, CasePolicy),
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct SingleRun {
     pub(crate) start: ProgramStart,
     pub(crate) stdin: StdinSource,
     pub(crate) terminal: Option<TerminalDimensions>,
-    /// The names of the files to return, as asked for.
+    /// Names of the files to return, as requested.
     pub(crate) outputs: Vec<String>,
     pub(crate) outputs_bytes_max: u64,
 }
@@ -127,9 +127,9 @@ pub(crate) enum JudgePlan {
     Nobody,
     /// Comparison with an expected output.
     Compare(ComparisonRule),
-    /// A program, afterwards.
+    /// A program that runs afterwards.
     Checker(ProgramRecipe, ProgramStart),
-    /// A program, meanwhile.
+    /// A program that runs at the same time.
     Interactor(ProgramRecipe, ProgramStart),
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct ExecutionPlanner {
     run: LimitRules,
     compile: LimitRules,
     memory_budget_bytes: u64,
-    /// `PATH` inside.
+    /// `PATH` in sandboxes.
     path: String,
 }
 
@@ -149,10 +149,10 @@ struct RunStarter<'a> {
     planner: &'a ExecutionPlanner,
     program: Option<&'a LanguageProgram>,
     argv: Vec<String>,
-    /// The usual arguments.
+    /// Default arguments.
     args: Vec<String>,
     env: BTreeMap<String, String>,
-    /// Names of the files that belong to the language, the entry first.
+    /// Names of the files of the language, the entry first.
     names: Vec<String>,
 }
 
@@ -175,7 +175,7 @@ impl ExecutionPlanner {
         Ok(ExecutionPlanner { run, compile, memory_budget_bytes, path: path.to_owned(), config })
     }
 
-    /// Limits of programs or of compilers.
+    /// Returns the limits of programs or of compilers.
     pub(crate) fn rules(&self, kind: LimitTable) -> &LimitRules {
         match kind {
             LimitTable::Run => &self.run,
@@ -183,14 +183,14 @@ impl ExecutionPlanner {
         }
     }
 
-    /// The settings that plans keep to.
+    /// Returns the settings that plans follow.
     pub(crate) fn config(&self) -> &ExecutionsConfig {
         &self.config
     }
 
-    /// Checks `request` and turns it into commands. `program` is what its `language` stands for,
-    /// `companion` what the language of its checker or interactor does; `stdin` takes the place of
-    /// the request's own. Environments of all programs stand on that of `template`.
+    /// Checks `request` and turns it into commands. `program` is its language, `companion` that of
+    /// its checker or interactor; `stdin` replaces the request's own. The environments of all
+    /// programs are based on that of `template`.
     pub(crate) fn plan(
         &self,
         mut request: ExecutionRequest,
@@ -261,7 +261,7 @@ impl ExecutionPlanner {
         })
     }
 
-    /// `longest` is how long the program may take.
+    /// Returns the judge. `longest` is the maximum time of the program.
     fn judge(
         &self,
         judges: (Option<JudgeProgram>, Option<OutputComparison>),
@@ -278,7 +278,7 @@ impl ExecutionPlanner {
                 let (recipe, mut start) =
                     self.companion(interactor, program, added, template_env).map_err(below)?;
                 if patient {
-                    // When both wait for each other, it is the program's time that ends.
+                    // If both wait for each other, the program's limit is reached first.
                     start.limits.wall = start.limits.wall.max(longest.saturating_add(PEER_GRACE));
                 }
                 return Ok(JudgePlan::Interactor(recipe, start));
@@ -301,8 +301,8 @@ impl ExecutionPlanner {
         Ok(JudgePlan::Compare(rule))
     }
 
-    /// The most that is used at one time: a solution and its interactor run side by side, all else
-    /// one after the other.
+    /// Returns the maximum memory in use: a solution and its interactor run concurrently, all
+    /// others one after the other.
     fn memory(
         &self,
         run: u64,
@@ -333,7 +333,7 @@ impl ExecutionPlanner {
         Ok(most)
     }
 
-    /// Most that the program and its compiler may write, as an answer holds it.
+    /// Returns the maximum output of the program and its compiler, as encoded in an answer.
     fn answer_bytes(&self, recipe: &ProgramRecipe, runs: &RunPlan) -> u64 {
         let both = |limits: &ProgramLimits| base64_bytes(limits.output_bytes).saturating_mul(2);
         let compiler = recipe.compile.as_ref().map_or(0, |compile| both(&compile.start.limits));
@@ -347,7 +347,7 @@ impl ExecutionPlanner {
                 let kept = all.clone().fold(0, u64::saturating_add);
                 let kept = kept.min(self.config.tests_output_bytes_max);
                 let judges = len_of(cases).saturating_mul(base64_bytes(SAID_BYTES_MAX) * 2);
-                // One more is held before it is left out.
+                // One more output is held before it is left out.
                 kept.saturating_add(all.max().unwrap_or(0)).saturating_add(judges)
             }
         };
@@ -364,8 +364,8 @@ impl ExecutionPlanner {
         self.run.resolve(path, requested, program.map_or(&none, |program| &program.language.limits))
     }
 
-    /// Returns everything about a program but its start. `ground` is below its environment, and is
-    /// its compiler's.
+    /// Returns everything about a program except its start. `template_env` is the base of its
+    /// environment, and of its compiler's.
     fn recipe<'a>(
         &'a self,
         mut subject: PlannedProgram,
@@ -381,7 +381,8 @@ impl ExecutionPlanner {
         let none = LimitSpec::default();
         let mut of_language = *program.map_or(&none, |program| &program.language.compile_limits);
         if program.is_some_and(|program| program.way().is_preparing()) {
-            // It compiles what it would else have found, beside others that do the same.
+            // It compiles what it would find prepared otherwise, at the same time as others that do
+            // the same.
             of_language = self.compile.with_all_time(&of_language);
         }
         let compile_limits =
@@ -428,8 +429,8 @@ impl ExecutionPlanner {
         Ok((ProgramRecipe { files, compile }, starter))
     }
 
-    /// A checker or an interactor. `added` are the files that are placed beside its own; their
-    /// names become its last arguments.
+    /// Returns a checker or an interactor. `added` are the files that are placed beside its own;
+    /// their names become its last arguments.
     fn companion(
         &self,
         mut companion: JudgeProgram,
@@ -542,7 +543,7 @@ impl ExecutionPlanner {
         }
     }
 
-    /// The files to place, checked and decoded.
+    /// Returns the files to place, checked and decoded.
     fn files(
         &self,
         subject: &mut PlannedProgram,
@@ -592,7 +593,8 @@ impl ExecutionPlanner {
         RequestRefusal::invalid(field, message)
     }
 
-    /// A minimal set, then the language's, then the caller's; the later one of a name counts.
+    /// Returns a minimal set, then the language's, then the caller's variables; the last one of a
+    /// name counts.
     fn environment(
         &self,
         language: &[(String, ArgumentTemplate)],
@@ -632,7 +634,7 @@ impl RunStarter<'_> {
         }
     }
 
-    /// Returns how to start it with these arguments and limits.
+    /// Returns the start of the program with these arguments and limits.
     fn start(
         &self,
         args: &[String],
@@ -663,8 +665,7 @@ impl RunStarter<'_> {
     }
 }
 
-/// Returns a text or its decoded base64, whichever is given, with the name of the field it came
-/// from.
+/// Returns a text or its decoded base64, whichever is given, with the name of its field.
 fn one_of(
     field: &'static str,
     text: Option<String>,
@@ -689,7 +690,7 @@ fn below(prefix: &str, refusal: RequestRefusal) -> RequestRefusal {
     RequestRefusal { field: format!("{prefix}.{}", refusal.field), ..refusal }
 }
 
-/// Test cases and companions run what was compiled in a sandbox of its own.
+/// Requires artifacts: test cases and companions run compiled programs in other sandboxes.
 fn check_has_artifacts(program: Option<&LanguageProgram>) -> Result<(), RequestRefusal> {
     match program.map(LanguageProgram::way) {
         Some(way) if way.compile.is_some() && way.artifacts.is_none() => {
@@ -701,7 +702,7 @@ fn check_has_artifacts(program: Option<&LanguageProgram>) -> Result<(), RequestR
     }
 }
 
-/// `own` where it says something, `usual` where it does not.
+/// Returns `own`, with `usual` for the limits that it does not set.
 fn over(own: &LimitSpec, usual: &LimitSpec) -> LimitSpec {
     LimitSpec {
         cpu_ms: own.cpu_ms.or(usual.cpu_ms),
@@ -730,7 +731,8 @@ fn prepared(program: &LanguageProgram) -> &str {
     prepared.and_then(|prepared| prepared.inside()).unwrap_or(UNPREPARED)
 }
 
-/// The files a compiler is given: the entry, and every other one with an extension of the language.
+/// Returns the files for a compiler: the entry, and every other one with an extension of the
+/// language.
 fn language_files<'a>(files: &'a [WorkspaceFile], extensions: &[String]) -> Vec<&'a str> {
     let of_language = |name: &str| {
         let extension = name.rsplit_once('.').map(|(_, extension)| extension);
@@ -740,15 +742,15 @@ fn language_files<'a>(files: &'a [WorkspaceFile], extensions: &[String]) -> Vec<
     names.filter(|(index, name)| *index == 0 || of_language(name)).map(|(_, name)| name).collect()
 }
 
-/// Returns what files take where they are placed: bytes in whole pages, files with the directories
-/// above.
+/// Returns the room that placed files take: bytes in whole pages, and files including their parent
+/// directories.
 pub(crate) fn room(files: &[WorkspaceFile]) -> (u64, u64) {
     let pages = files.iter().map(|file| file.content.len().next_multiple_of(PAGE_BYTES));
     let above: HashSet<&str> = files.iter().flat_map(|file| directories(&file.path)).collect();
     (pages.sum(), u64::try_from(files.len() + above.len()).unwrap_or(u64::MAX))
 }
 
-/// The files must fit into the sandbox that they are placed in.
+/// Checks that the files fit into the sandbox in which they are placed.
 fn check_room(
     path: &str,
     limits: &ProgramLimits,
@@ -757,7 +759,7 @@ fn check_room(
     let (bytes, inodes) = room(files);
     for (field, limit, needed) in [
         ("disk_bytes", limits.disk_bytes, bytes),
-        // Files are held in memory, and so is what works on them.
+        // Files are held in memory, together with the memory of the program that uses them.
         ("memory_bytes", limits.memory_bytes / 2, bytes),
         ("disk_inodes", limits.disk_inodes, inodes.saturating_add(INODES_SPARE)),
     ] {
@@ -775,7 +777,7 @@ fn decode(field: &str, text: &str) -> Result<Vec<u8>, RequestRefusal> {
     BASE64.decode(text).map_err(refuse)
 }
 
-/// Bytes of base64 for so many bytes.
+/// Returns the length of base64 for so many bytes.
 fn base64_bytes(bytes: u64) -> u64 {
     bytes.div_ceil(3).saturating_mul(4)
 }

@@ -1,6 +1,7 @@
-//! An execution under way: compile, run, judge, each in a sandbox that nobody used before.
+//! A running execution: compile, run, judge, each in an unused sandbox.
 //!
-//! It holds what it uses, so that dropping it ends everything; it decides nothing about verdicts.
+//! It owns all its resources, so that dropping it ends everything; it decides nothing about
+//! verdicts.
 
 mod build;
 mod dialogue;
@@ -42,12 +43,12 @@ pub(crate) struct RunEnvironment {
     pub(crate) sandboxes: Box<dyn SandboxProvider>,
     pub(crate) cache: CompileCache,
     pub(crate) metrics: ExecutionMetrics,
-    /// Lock of those who take two sandboxes, so that each takes both before the next does: all
-    /// could else hold one and wait for another.
+    /// Lock for taking two sandboxes at once: without it, all executions could hold one and wait
+    /// for another.
     pub(crate) pairs: Semaphore,
-    /// Bytes of output that one answer may hold of all its test cases.
+    /// Maximum bytes of output of all test cases in one answer.
     pub(crate) tests_output_bytes_max: u64,
-    /// Bytes that a solution may send to its interactor.
+    /// Maximum bytes that a solution may send to its interactor.
     pub(crate) interaction_bytes_max: u64,
 }
 
@@ -60,39 +61,40 @@ pub(crate) struct ExecutionOutcome {
     pub(crate) tests: Vec<TestResult>,
 }
 
-/// An execution under way.
+/// A running execution.
 pub(crate) struct ExecutionRun<'a> {
     machine: &'a RunEnvironment,
     id: &'a ExecutionId,
     tenant: &'a str,
     progress: &'a mut dyn ProgressObserver,
-    /// Until when the time is accounted for.
+    /// End of the time that is accounted for so far.
     since: Instant,
     fresh: bool,
     merge_stderr: bool,
-    /// The stages that began; the last one may still be without its outcome when Cove fails.
+    /// The stages that began; the last one may have no outcome if Cove fails.
     stages: Vec<StageResult>,
     files: Vec<OutputFile>,
     tests: Vec<TestResult>,
-    /// Bytes of output that the answer may still hold of test cases.
+    /// Remaining bytes of test case output for the answer.
     output_left: u64,
-    /// True if what is compiled is run more than once, so never where it was compiled.
+    /// True if the compiled program is run more than once, and so never in the sandbox of its
+    /// compiler.
     needs_artifacts: bool,
     is_cached: bool,
     warm: ExecutionMode,
-    /// True if the program has the environment that its interpreter was started with.
+    /// True if the program has the environment of its interpreter's start.
     has_fixed_env: bool,
-    /// Template that every sandbox begins with.
+    /// Template of all sandboxes.
     pub(crate) template: Option<&'a AttachedTemplate>,
-    /// Grants of the program in every run, and of no other.
+    /// Grants of the program in every run; other programs have none.
     pub(crate) granted: Option<&'a ExecutionGrants>,
 }
 
-/// A program that is ready to be started.
+/// A program that is ready to start.
 struct ReadyProgram {
-    /// Files that are placed before it starts.
+    /// Files to place before it starts.
     files: Vec<WorkspaceFile>,
-    /// True if what is placed counts for the limits: what a compiler made does not.
+    /// True if the placed files do not count for the limits, because a compiler made them.
     is_compiled: bool,
 }
 
@@ -127,7 +129,7 @@ impl<'a> ExecutionRun<'a> {
         }
     }
 
-    /// Runs everything. When Cove fails, what was done so far is kept.
+    /// Runs everything. If Cove fails, earlier results are kept.
     pub(crate) async fn all(
         &mut self,
         plan: ExecutionPlan,
@@ -138,7 +140,7 @@ impl<'a> ExecutionRun<'a> {
         match runs {
             RunPlan::Single(single) => self.once(built, single, judge, control).await,
             RunPlan::Cases(cases, go_on) => {
-                // What cannot be placed again was refused when it was built.
+                // A program whose files cannot be placed again was refused when it was built.
                 let BuiltProgram::Ready(ready) = built else { return Ok(()) };
                 let judge = match judge {
                     JudgePlan::Nobody => ReadyJudge::Nobody,
@@ -161,7 +163,7 @@ impl<'a> ExecutionRun<'a> {
         }
     }
 
-    /// Makes the result one of Cove's own failures, unless what ran last says so already.
+    /// Adds a failure of Cove as the result, unless the last result is one already.
     pub(crate) fn fail(&mut self) {
         let last = self.tests.last().map(|test| &test.outcome);
         let last = last.or(self.stages.last().map(|stage| &stage.outcome));
@@ -170,10 +172,10 @@ impl<'a> ExecutionRun<'a> {
         }
     }
 
-    /// The result.
+    /// Returns the result.
     pub(crate) fn done(mut self) -> ExecutionOutcome {
         let failed = |outcome: &StageOutcome| outcome.verdict != Verdict::Ok;
-        // A stage that follows the test cases is one that Cove failed at.
+        // A stage after the test cases is one at which Cove failed.
         let stage = match self.tests.is_empty() {
             true => self.stages.last_mut(),
             false => self.stages.iter_mut().find(|stage| failed(&stage.outcome)),
@@ -211,7 +213,7 @@ impl<'a> ExecutionRun<'a> {
         self.sandbox_with(false).await
     }
 
-    /// Waits for a sandbox in which a program may have what it was granted.
+    /// Waits for a sandbox in which a program can use its grants.
     async fn sandbox_with(
         &mut self,
         loopback: bool,
@@ -236,9 +238,9 @@ impl<'a> ExecutionRun<'a> {
         self.granted.map(|granted| granted.attach(command)).transpose()
     }
 
-    /// Waits for a sandbox to run `command` in: one whose runtime waits for such a program, where
-    /// there is one and the request lets it. None has started over the layers of a template, and
-    /// there may be modules among those.
+    /// Waits for a sandbox to run `command` in: one whose warm runtime fits the program, if there
+    /// is one and the request allows it. No runtime has started over the layers of a template,
+    /// which may contain modules.
     async fn enter(
         &mut self,
         command: &mut SandboxCommand,
@@ -260,12 +262,12 @@ impl<'a> ExecutionRun<'a> {
             span.set("cove.mode", self.warm.as_str());
             return Ok((sandbox, self.warm));
         }
-        // The one below has a span of its own.
+        // The call below has a span of its own.
         span.discard();
         Ok((self.sandbox_with(command.listen.is_some()).await?, ExecutionMode::Fresh))
     }
 
-    /// A program without test cases.
+    /// Runs a program without test cases.
     async fn once(
         &mut self,
         built: BuiltProgram,
@@ -289,12 +291,12 @@ impl<'a> ExecutionRun<'a> {
             }
             (BuiltProgram::Refused, _) => {}
         }
-        // What was asked for and never came to be is said so, too.
+        // Requested files that were never created are reported, too.
         self.output_files(outputs, Vec::new()).await;
         Ok(())
     }
 
-    /// The only run of a program, in the sandbox where it was compiled if it has to be that one.
+    /// Runs the program's only run, in the sandbox of its compiler if necessary.
     async fn single(
         &mut self,
         sandbox: Option<Box<dyn LeasedSandbox>>,
@@ -328,7 +330,7 @@ impl<'a> ExecutionRun<'a> {
         Ok(())
     }
 
-    /// Every test case, in order.
+    /// Runs every test case, in order.
     async fn cases(
         &mut self,
         ready: &ReadyProgram,
@@ -360,7 +362,7 @@ impl<'a> ExecutionRun<'a> {
         Ok(())
     }
 
-    /// Runs one test case: how the program ended, judged, and how its judge ended.
+    /// Runs one test case; returns the judged outcome of the program and that of its judge.
     async fn case(
         &mut self,
         ready: &ReadyProgram,
@@ -388,7 +390,7 @@ impl<'a> ExecutionRun<'a> {
         let (mut sandbox, mode) = self.enter(&mut command).await?;
         let run = (command, serving);
         let ran = self.run(&mut *sandbox, run.0, run.1, StageName::Run, Some(number)).await;
-        // What it held is free before a checker needs as much.
+        // Frees its memory before a checker needs as much.
         drop(sandbox);
         let (mut outcome, _) = ran?;
         let mut interactor_outcome = None;
@@ -432,7 +434,7 @@ impl<'a> ExecutionRun<'a> {
         Ok(outcome)
     }
 
-    /// A command that starts a program.
+    /// Returns a command that starts a program.
     fn command(
         &self,
         start: ProgramStart,
@@ -446,7 +448,7 @@ impl<'a> ExecutionRun<'a> {
         command
     }
 
-    /// A command that starts a checker or an interactor, with files beside its own.
+    /// Returns a command that starts a checker or an interactor, with additional files.
     fn judge_command(
         &self,
         ready: &ReadyProgram,
@@ -460,7 +462,7 @@ impl<'a> ExecutionRun<'a> {
         command
     }
 
-    /// Runs one command to its end and judges how it ended.
+    /// Runs one command to its end and judges it.
     async fn run(
         &mut self,
         sandbox: &mut dyn LeasedSandbox,
@@ -488,7 +490,7 @@ impl<'a> ExecutionRun<'a> {
         Ok((outcome, contents))
     }
 
-    /// Begins the span of a stage, of the test case with this number.
+    /// Begins the span of a stage, or of the test case with this number.
     fn stage_span(&self, stage: StageName, test: Option<u32>) -> Span {
         let mut span = node::traces::span(traces::stage_name(stage));
         if let Some(number) = test {
@@ -501,7 +503,7 @@ impl<'a> ExecutionRun<'a> {
         self.stages.push(StageResult { name, mode, outcome, output_at_top: false });
     }
 
-    /// Adds what was asked for and is not there yet.
+    /// Adds the requested files, unless they were added already.
     async fn output_files(&mut self, outputs: Vec<String>, contents: Vec<Result<Vec<u8>, String>>) {
         if !self.files.is_empty() {
             return;
@@ -520,7 +522,7 @@ impl<'a> ExecutionRun<'a> {
     }
 }
 
-/// Judges how one stage ended, away from the task when there is much output.
+/// Judges the end of a stage, on a blocking thread if there is much output.
 async fn judged(
     id: &ExecutionId,
     stage: StageName,
@@ -547,7 +549,7 @@ enum ReadyJudge {
     Interactor(ReadyProgram, ProgramStart),
 }
 
-/// Compares an answer, away from the task when it is long.
+/// Compares an answer, on a blocking thread if it is long.
 async fn difference(
     rule: compare::ComparisonRule,
     outcome: &StageOutcome,
@@ -556,7 +558,7 @@ async fn difference(
     let actual = judge::stdout_bytes(outcome);
     let bytes = actual.len().max(expected.len());
     let compared = aside(bytes, move || compare::difference(rule, &actual, &expected));
-    // It ends in error only when it panicked, and then nothing is known to be equal.
+    // It only fails after a panic, and then the answer does not count as equal.
     compared.await.unwrap_or_else(|error| {
         tracing::error!(%error, "failed to compare an output");
         Some("the output cannot be compared".to_owned())
@@ -579,7 +581,7 @@ fn command(start: ProgramStart, files: Vec<WorkspaceFile>, is_compiled: bool) ->
     }
 }
 
-/// Adds the room of placed files, which the program does not store.
+/// Adds the room of placed files to the limits, because the program does not store them.
 fn make_room(limits: &mut ProgramLimits, files: &[WorkspaceFile]) {
     let (bytes, inodes) = plan::room(files);
     limits.disk_bytes = limits.disk_bytes.saturating_add(bytes);
@@ -605,7 +607,7 @@ fn part(stage: StageName) -> TimedPart {
     }
 }
 
-/// Hands output on.
+/// Passes output to the observer.
 struct ProgramOutputSink<'a>(&'a mut dyn ProgressObserver);
 
 impl OutputSink for ProgramOutputSink<'_> {

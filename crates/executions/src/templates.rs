@@ -1,9 +1,10 @@
-//! Templates of executions: whose they are, and what their sandboxes begin with.
+//! Templates of executions: their owners, and the initial files of sandboxes.
 //!
-//! What a template is, and where its layers are, is the sessions' to know; executions meet them in
+//! Sessions own the definition and the layers of templates; executions access them through
 //! [`TemplateSource`]. A template belongs to a tenant of sessions, which several tokens may share,
-//! while an execution belongs to a token. So whoever knows the token writes the tenant beside the
-//! name before the request goes on ([`TemplateCell::authorize`]); without it, none is used.
+//! while an execution belongs to a token. So the caller that knows the token adds the tenant to the
+//! name before it passes the request on ([`TemplateCell::authorize`]); without a tenant, no
+//! template is used.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,35 +18,35 @@ use sandbox::{AttachedLayer, SandboxLayers};
 
 use crate::error::RequestRefusal;
 
-/// The field of a request that names one.
+/// The field of a request that names a template.
 const FIELD: &str = "template";
-/// Between a reference and the tenant that it is for; no reference has one.
+/// Separates a reference from its tenant; references do not contain it.
 const OF: char = '@';
-/// Characters of a reference that are shown.
+/// Maximum number of characters of a reference in messages.
 const SHOWN_MAX: usize = 200;
-/// Separates directories of programs.
+/// Separates directories in `PATH`.
 const PATH_SEPARATOR: char = ':';
 /// Variable with the directories of programs.
 const PATH: &str = "PATH";
 
 /// Provider of templates.
 pub trait TemplateSource: Send + Sync + fmt::Debug {
-    /// Finds the build that `reference` (`name`, `name:tag`, an id) names for a tenant.
+    /// Finds the build of a tenant that `reference` (`name`, `name:tag`, an id) refers to.
     ///
     /// # Errors
-    /// 404 when there is none, 409 when it is not ready, 503 with the reason when this server has
-    /// no templates.
+    /// 404 if it does not exist, 409 if it is not ready, 503 with the reason if this server has no
+    /// templates.
     fn find<'a>(
         &'a self,
         tenant: &'a str,
         reference: &'a str,
     ) -> Boxed<'a, Result<ExecutionTemplate, http::HttpError>>;
 
-    /// Attaches the layers of a build, the newest first. They are there for as long as one of them
-    /// is held, whatever becomes of the template.
+    /// Attaches the layers of a build, the newest first. They stay attached while one of them is
+    /// held, even if the template is deleted.
     ///
     /// # Errors
-    /// 404 when the template was deleted since it was found.
+    /// 404 if the template was deleted since it was found.
     fn attach<'a>(
         &'a self,
         tenant: &'a str,
@@ -56,7 +57,7 @@ pub trait TemplateSource: Send + Sync + fmt::Debug {
 /// A build that an execution starts from.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ExecutionTemplate {
-    /// Reference that it was found by.
+    /// Reference by which it was found.
     pub reference: String,
     /// Id of the build.
     pub build: String,
@@ -64,20 +65,20 @@ pub struct ExecutionTemplate {
     pub layers: Vec<String>,
     /// Environment of the programs.
     pub env: BTreeMap<String, String>,
-    /// Absolute path of the directory that programs begin in.
+    /// Absolute path of the working directory of programs.
     pub workdir: Option<String>,
 }
 
 impl fmt::Debug for ExecutionTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The environment has secrets.
+        // The environment contains secrets.
         f.debug_struct("ExecutionTemplate").field("build", &self.build).finish_non_exhaustive()
     }
 }
 
 impl ExecutionTemplate {
-    /// Puts its environment below what the request sets. Of `PATH`, its directories come first and
-    /// those of `usual` behind them.
+    /// Adds its environment to `env`, where the request's own values take precedence. In `PATH`,
+    /// its directories precede those of `usual`.
     pub(crate) fn extend(&self, env: &mut BTreeMap<String, String>, usual: &str) {
         for (name, value) in &self.env {
             let value = match name.as_str() {
@@ -89,7 +90,7 @@ impl ExecutionTemplate {
     }
 }
 
-/// Directories of one list, then those of another that are not in it.
+/// Returns the directories of `first`, then those of `second` that are not in it.
 fn joined(first: &str, second: &str) -> String {
     let mut all: Vec<&str> = first.split(PATH_SEPARATOR).collect();
     for directory in second.split(PATH_SEPARATOR) {
@@ -100,12 +101,12 @@ fn joined(first: &str, second: &str) -> String {
     all.join(&PATH_SEPARATOR.to_string())
 }
 
-/// Templates, once it is known who has them.
+/// The source of templates, once it is set.
 #[derive(Debug, Default)]
 pub(crate) struct TemplateCell(OnceLock<Arc<dyn TemplateSource>>);
 
 impl TemplateCell {
-    /// From now on it is this one. The first one stays.
+    /// Sets the source, unless one is set already.
     pub(crate) fn set(&self, source: Arc<dyn TemplateSource>) {
         let _there_is_one = self.0.set(source);
     }
@@ -118,10 +119,10 @@ impl TemplateCell {
         self.0.get().ok_or_else(none)
     }
 
-    /// Says in the request whose template it names.
+    /// Records the tenant of the template in the request.
     ///
     /// # Errors
-    /// When the token is not for what sessions start from.
+    /// If the token may not use templates of sessions.
     pub(crate) fn authorize(
         &self,
         who: &TokenPrincipal,
@@ -137,10 +138,10 @@ impl TemplateCell {
         Ok(())
     }
 
-    /// Takes the template out of a request and finds it. `None` when the request names none.
+    /// Takes the template out of a request and finds it. `None` if the request names none.
     ///
     /// # Errors
-    /// When it is not there, not ready, or nobody has said whose it is.
+    /// If it does not exist, is not ready, or no tenant was recorded.
     pub(crate) async fn take(
         &self,
         request: &mut ExecutionRequest,
@@ -157,12 +158,13 @@ impl TemplateCell {
     }
 }
 
-/// Returns whether this is why a request cannot run any more: its template is not what it was.
+/// Returns whether a refusal means that the template has changed and the request cannot run any
+/// more.
 pub(crate) fn is_gone(refusal: &RequestRefusal) -> bool {
     refusal.field == FIELD && matches!(refusal.code, ErrorCode::NotFound | ErrorCode::Conflict)
 }
 
-/// Refuses what a template does not let a request do.
+/// Returns the refusal of a request that conflicts with its template.
 pub(crate) fn in_the_way(what: String) -> RequestRefusal {
     let message = format!("has something else in the way: {what}");
     RequestRefusal::new(ErrorCode::Conflict, FIELD, message)
@@ -174,7 +176,7 @@ fn refusal(error: http::HttpError) -> RequestRefusal {
     RequestRefusal::new(detail.code, FIELD, detail.message.clone())
 }
 
-/// Converts a refusal, with the name of what was looked for.
+/// Converts a refusal, and adds the reference that was looked up.
 fn named(error: http::HttpError, reference: &str) -> RequestRefusal {
     let refusal = refusal(error);
     let excerpt: String = reference.chars().take(SHOWN_MAX).collect();
@@ -187,7 +189,7 @@ fn named(error: http::HttpError, reference: &str) -> RequestRefusal {
     }
 }
 
-/// A template that was found for its tenant.
+/// A template found for its tenant.
 #[derive(Debug)]
 pub(crate) struct OwnedTemplate {
     source: Arc<dyn TemplateSource>,
@@ -197,10 +199,10 @@ pub(crate) struct OwnedTemplate {
 }
 
 impl OwnedTemplate {
-    /// Attaches its layers, for as long as they are held.
+    /// Attaches its layers, which stay attached while they are held.
     ///
     /// # Errors
-    /// When it was deleted meanwhile.
+    /// If it was deleted meanwhile.
     pub(crate) async fn attach(&self) -> Result<AttachedTemplate, RequestRefusal> {
         let attached = self.source.attach(&self.tenant, &self.template).await;
         let layers = attached.map_err(|error| named(error, &self.template.reference))?;
@@ -219,7 +221,7 @@ impl OwnedTemplate {
 pub(crate) struct AttachedTemplate {
     /// Layers that sandboxes mount below their disk.
     pub(crate) disk_layers: SandboxLayers,
-    /// Names all of its files.
+    /// Identifies all of its files.
     pub(crate) key: String,
 }
 
@@ -227,7 +229,7 @@ impl Drop for AttachedTemplate {
     fn drop(&mut self) {
         let layers = std::mem::take(&mut self.disk_layers.layers);
         if !layers.is_empty() {
-            // The last holder detaches them, which waits for the kernel.
+            // Dropping the last holder detaches them, which blocks on the kernel.
             let _ends_by_itself = node::task::blocking(move || drop(layers));
         }
     }

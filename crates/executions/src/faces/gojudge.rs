@@ -1,15 +1,15 @@
 //! go-judge: programs with files, pipes and streams, over REST and WebSockets.
 //!
-//! It works below executions: a request is argument lists with limits, each run in a sandbox of its
-//! own, all at the same time, connected by pipes. What is said about paths, statuses and limits in
-//! `docs/compat.md` is decided in `plan` and `outcome`.
+//! It works below executions: a request has argument lists with limits, which run concurrently,
+//! each in a sandbox of its own, connected by pipes. `plan` and `outcome` implement the paths,
+//! statuses and limits that `docs/compat.md` describes.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | `wire` | the JSON |
-//! | `plan` | from a request to programs: every check |
-//! | `group_admission`, `run`, `connect`, `pipes` | places, sandboxes, and what goes between them |
-//! | `outcome` | what is said of a program |
+//! | `plan` | turns a request into programs, with all checks |
+//! | `group_admission`, `run`, `connect`, `pipes` | places, sandboxes, and the pipes between them |
+//! | `outcome` | results of programs |
 //! | `store` | files kept between requests |
 //! | `socket`, `stream`, `inputs` | `/ws` and `/stream` |
 //!
@@ -52,8 +52,7 @@ use serde_json::{Value, json};
 pub mod fuzzing {
     use super::wire;
 
-    /// Reads the body of a run, and that of a change of a terminal's size; answers which of them it
-    /// is.
+    /// Parses the body of a run, and that of a terminal resize; returns which of them is valid.
     pub fn request(bytes: &[u8]) -> (bool, bool) {
         let run = serde_json::from_slice::<wire::GojudgeRequest>(bytes);
         (run.is_ok(), serde_json::from_slice::<wire::GojudgeResize>(bytes).is_ok())
@@ -69,17 +68,17 @@ use crate::answers::AnswerDocument;
 use crate::aside::write_answer;
 use crate::service::ExecutionService;
 
-/// Paths at which programs run while their callers wait.
+/// Paths at which callers wait while programs run.
 const RUN: &str = "/run";
 const SOCKET: &str = "/ws";
 const STREAM: &str = "/stream";
 
 /// Longest pause between two pieces of an upload.
 const UPLOAD_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Parts of an upload that are looked at for its file.
+/// Maximum number of parts of an upload that are searched for its file.
 const UPLOAD_PARTS_MAX: usize = 16;
 
-/// go-judge's paths, without a prefix, and those at which other nodes ask for stored files.
+/// Returns go-judge's paths, without a prefix, and those at which other nodes request stored files.
 pub fn routes(
     service: ExecutionService,
     config: GojudgeConfig,
@@ -92,7 +91,7 @@ pub fn routes(
 }
 
 fn own_routes(runner: Arc<GojudgeRunner>) -> Router {
-    // The limit on uploads is the store's, which says so in its own words.
+    // The store limits uploads, with an error of its own.
     let upload = MethodRouter::from(post(put_file)).layer(DefaultBodyLimit::disable());
     Router::new()
         .at(RUN, post(run))
@@ -106,7 +105,7 @@ fn own_routes(runner: Arc<GojudgeRunner>) -> Router {
 }
 
 /// Returns whether a request, or the WebSocket that it opens, runs programs while its caller waits.
-/// `path` is below that of the face.
+/// `path` is relative to the face.
 pub fn runs_programs(method: &Method, path: &str) -> bool {
     match path {
         RUN => method == Method::POST,
@@ -115,7 +114,7 @@ pub fn runs_programs(method: &Method, path: &str) -> bool {
     }
 }
 
-/// Returns how errors of the shell, and of what it extracts, look here: a JSON text. For
+/// Renders errors of the shell and its extractors for this face: as a JSON string. For
 /// [`node::http::CompatFace::render`].
 pub fn render_error(error: &http::HttpError) -> Response {
     (error.status(), Json(error.to_string())).into_response()
@@ -130,7 +129,7 @@ async fn run(
         Ok(http::JsonBody(request)) => request,
         Err(error) => return render_error(&error),
     };
-    // Boxed: it holds programs and their results, and stays where it is while it waits.
+    // Boxed: it holds programs and their results, and must not move while it waits.
     match Box::pin(runner.run(&who.token_id, request, CallerHandle::default())).await {
         Ok((outcomes, room)) => {
             let bytes = outcomes.iter().map(GojudgeResult::content_bytes).sum();
@@ -150,7 +149,7 @@ async fn list_files(State(runner): State<Arc<GojudgeRunner>>, who: TokenPrincipa
     Json(files).into_response()
 }
 
-/// Takes the file of a form, and answers its id.
+/// Stores the file of a form, and returns its id.
 async fn put_file(
     State(runner): State<Arc<GojudgeRunner>>,
     who: TokenPrincipal,
@@ -227,7 +226,7 @@ async fn get_file(
         },
     };
     match found {
-        // Never shown by a browser as what a program made it look like.
+        // A browser must not render it as the content type that a program chose.
         Ok(KeptFile { name, bytes: content }) => {
             let disposition = HeaderValue::try_from(disposition(&name));
             let headers = [
@@ -247,7 +246,8 @@ async fn get_file(
     }
 }
 
-/// Names a download. What is not plain is written in percent signs (RFC 8187).
+/// Returns the `Content-Disposition` of a download. Other than plain names are percent-encoded (RFC
+/// 8187).
 fn disposition(name: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+ ,()".contains(&byte);
     if name.bytes().all(is_plain) {
@@ -280,12 +280,12 @@ async fn delete_file(
     status.into_response()
 }
 
-/// Returns what is said to an id that is no text.
+/// Returns the error for an id that is not valid text.
 fn not_an_id(rejection: &PathRejection) -> Response {
     (rejection.status(), Json(rejection.body_text())).into_response()
 }
 
-/// Returns what this face can, in go-judge's names.
+/// Returns the features of this face, with go-judge's names.
 fn features() -> Value {
     json!({
         "copyOutOptional": true,
@@ -332,7 +332,7 @@ impl IntoResponse for RunError {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
         };
-        // The error is a JSON text, as in go-judge.
+        // The error is a JSON string, as in go-judge.
         let mut response = (status, Json(self.to_string())).into_response();
         if let Some(wait) = self.retry_after() {
             let seconds = HeaderValue::from(wait.as_secs().max(1));

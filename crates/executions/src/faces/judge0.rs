@@ -1,16 +1,16 @@
-//! Judge0 CE: submissions, alone and in batches, and what the server says of itself.
+//! Judge0 CE: submissions, alone and in batches, and information about the server.
 //!
 //! A submission is an asynchronous execution with the label `judge0`; its token is the execution's
-//! id written as a UUID. Nothing is kept beside the job.
+//! id, written as a UUID. No other state is kept.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `submission` | from parameters to an execution, with Judge0's complaints |
+//! | `submission` | turns parameters into an execution, with Judge0's error messages |
 //! | `render` | a job in Judge0's fields; the body of a callback |
 //! | `languages` | Judge0's numbers of languages |
 //! | `archive`, `words` | additional files; lines of arguments |
 //! | `token` | ids as UUIDs |
-//! | `about` | what the server says of itself |
+//! | `about` | information about the server |
 //!
 //! # References
 //! - <https://ce.judge0.com/>
@@ -32,8 +32,8 @@ pub mod fuzzing {
     /// A file of an archive: its name, its content, and whether it may be executed.
     pub type UnpackedFile = (String, String, bool);
 
-    /// Unpacks an archive within `bytes_max` bytes, packs its files, and unpacks those. Answers the
-    /// files of both times; none when it is no archive.
+    /// Unpacks an archive within `bytes_max` bytes, packs its files, and unpacks those. Returns the
+    /// files of both times; None if it is not an archive.
     pub fn archive(bytes: &[u8], bytes_max: u64) -> Option<[Vec<UnpackedFile>; 2]> {
         let read = |bytes: &[u8]| {
             let files = archive::files(bytes, bytes_max).ok()?;
@@ -42,11 +42,12 @@ pub mod fuzzing {
             Some((files.collect::<Vec<UnpackedFile>>(), packed))
         };
         let (first, packed) = read(bytes)?;
-        // Two files of one name can be unpacked, but not packed.
+        // Two files with one name can be unpacked, but not packed.
         let Some(packed) = packed else { return Some([first, Vec::new()]) };
         match read(&packed) {
             Some((second, _)) => Some([first, second]),
-            // A name or a content looks like the end of a directory, which is refused unread.
+            // A name or content looks like the end of a directory; such archives are refused
+            // unread.
             None if archive::has_two_ends(&packed) => Some([first, Vec::new()]),
             None => panic!("an archive that was packed here is refused: {packed:?}"),
         }
@@ -85,19 +86,19 @@ use crate::jobs::{JobSubmission, Jobs};
 use crate::queue::{JobFilter, JobParts, QueueConfig};
 use crate::service::ExecutionService;
 
-/// Bytes of a submission that is sent as a form.
+/// Maximum size of a submission sent as a form, in bytes.
 const FORM_BYTES_MAX: usize = 2 << 20;
-/// Submissions on one page.
+/// Maximum number of submissions on one page.
 const PER_PAGE_MAX: usize = 100;
-/// Submissions that pages lead to; older ones are found by their tokens.
+/// Maximum number of submissions that pages list; older ones are accessible by their tokens.
 const LISTED_MAX: usize = 10_000;
-/// Jobs that are read from the queue at one time.
+/// Number of jobs read from the queue at one time.
 const CHUNK: usize = 200;
-/// Requests whose texts and archives are decoded, or encoded, at one time.
+/// Maximum number of requests whose texts and archives are decoded or encoded concurrently.
 const ASIDE_MAX: usize = 4;
 
-/// The `[compat.judge0]` table of cove.toml, by Judge0's names: seconds and kilobytes. What exceeds
-/// the server's own limits is refused all the same.
+/// The `[compat.judge0]` table of cove.toml, with Judge0's names and units: seconds and kilobytes.
+/// The server's own limits apply in addition.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "the names are Judge0's, and its documentation says what they are")]
@@ -119,12 +120,12 @@ pub struct Judge0Config {
     pub number_of_runs: u64,
     pub max_number_of_runs: u64,
     pub max_submission_batch_size: usize,
-    /// Value that `/config_info` shows; the queue's own limit is what holds.
+    /// Value that `/config_info` shows; the queue has its own limit.
     pub max_queue_size: u64,
-    /// Kilobytes that come out of `additional_files`.
+    /// Maximum kilobytes unpacked from `additional_files`.
     pub max_extract_size: u64,
     pub enable_submission_delete: bool,
-    /// Texts are base64 unless a request says otherwise.
+    /// True if texts are base64 unless a request specifies otherwise.
     pub disable_implicit_base64_encoding: bool,
 }
 
@@ -150,7 +151,7 @@ impl Default for Judge0Config {
             max_submission_batch_size: 20,
             max_queue_size: QueueConfig::default().queued_max_per_tenant,
             max_extract_size: 10_240,
-            // Off in Judge0, where everybody sees everything; here it is one's own.
+            // Off in Judge0, where all users see everything; here callers only delete their own.
             enable_submission_delete: true,
             disable_implicit_base64_encoding: false,
         }
@@ -163,11 +164,11 @@ struct Judge0Context {
     service: ExecutionService,
     jobs: Jobs,
     config: Arc<Judge0Config>,
-    /// For what takes a while; see [`ASIDE_MAX`].
+    /// Limits long work; see [`ASIDE_MAX`].
     aside: Arc<Semaphore>,
 }
 
-/// A part of a path.
+/// A segment of a path.
 struct PathSegment(String);
 
 /// An error in Judge0's shape.
@@ -175,12 +176,12 @@ struct PathSegment(String);
 struct Judge0Failure {
     status: StatusCode,
     body: Value,
-    /// In seconds.
+    /// Time to retry, in seconds.
     retry_after: Option<u64>,
 }
 
 type Answer<T = Value> = Result<(StatusCode, axum::Json<T>), Judge0Failure>;
-/// An answer that may hold what programs have written.
+/// An answer that may contain output of programs.
 type LongAnswer = Result<Response, Judge0Failure>;
 
 /// Judge0's own paths, for [`node::http::HttpShell`] to wrap.
@@ -203,7 +204,7 @@ pub fn routes(service: ExecutionService, jobs: Jobs, config: Judge0Config) -> Ro
         .at("/version", get(about::version))
         .at("/isolate", get(about::isolate))
         .at("/license", get(about::license))
-        // Whoever gets here has a token.
+        // The shell has already checked the token.
         .at("/authenticate", post(|_who: TokenPrincipal| async { StatusCode::OK }))
         .at("/authorize", post(|_who: TokenPrincipal| async { StatusCode::OK }))
         .with_state(face)
@@ -213,8 +214,8 @@ pub fn routes(service: ExecutionService, jobs: Jobs, config: Judge0Config) -> Ro
         .fallback(|| async { Judge0Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
 }
 
-/// Returns what the shell says by itself (no token, too large, shutting down), in Judge0's shape:
-/// for [`node::http::CompatFace::render`].
+/// Renders the shell's own errors (no token, too large, shutting down) in Judge0's shape, for
+/// [`node::http::CompatFace::render`].
 pub fn render_error(error: &node::http::HttpError) -> Response {
     Judge0Failure::from(error.clone()).into_response()
 }
@@ -248,7 +249,7 @@ impl From<ExecutionError> for Judge0Failure {
         let retry_after = error.retry_after().map(|wait| wait.as_secs().max(1));
         let failure = match &error {
             ExecutionError::Refused(refusal) => Judge0Failure::from(submission::complaint(refusal)),
-            // Whoever fills the queue: the word that clients know.
+            // Judge0's message, which clients know, whichever limit is reached.
             ExecutionError::QueueFull { .. }
             | ExecutionError::QueueBytesFull { .. }
             | ExecutionError::TooManyWaiting { .. }
@@ -290,7 +291,7 @@ impl IntoResponse for Judge0Failure {
     }
 }
 
-/// Query parameters for every submission in the request and the answer.
+/// Query parameters that apply to every submission in the request and the answer.
 #[derive(Debug, Default)]
 struct SubmissionQuery {
     parameters: Vec<(String, String)>,
@@ -301,7 +302,7 @@ impl SubmissionQuery {
         SubmissionQuery { parameters: parameters(query.unwrap_or_default()) }
     }
 
-    /// The last value of a name, as in Rails.
+    /// Returns the last value of a name, as in Rails.
     fn get(&self, name: &str) -> Option<&str> {
         let mut values = self.parameters.iter().rev().filter(|(key, _)| key == name);
         values.next().map(|(_, value)| value.as_str())
@@ -339,7 +340,7 @@ impl SubmissionQuery {
         }
     }
 
-    /// A number from 1.
+    /// Parses a number from 1.
     fn counting(&self, name: &str, default: usize) -> Result<usize, Judge0Failure> {
         let Some(text) = self.get(name) else { return Ok(default) };
         let number = text.parse().ok().filter(|number| *number > 0);
@@ -347,7 +348,7 @@ impl SubmissionQuery {
     }
 }
 
-/// The parameters of a body, which is JSON or a form.
+/// Returns the parameters of a body, which is JSON or a form.
 async fn body(request: Request) -> Result<Map<String, Value>, Judge0Failure> {
     let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     if kind.is_some_and(|kind| kind.starts_with(b"application/x-www-form-urlencoded")) {
@@ -355,7 +356,7 @@ async fn body(request: Request) -> Result<Map<String, Value>, Judge0Failure> {
             let message = format!("a form has at most {FORM_BYTES_MAX} bytes; send JSON");
             Judge0Failure::new(StatusCode::PAYLOAD_TOO_LARGE, message)
         })?;
-        // Some clients call JSON a form.
+        // Some clients send JSON with the content type of a form.
         if let Ok(Value::Object(body)) = serde_json::from_slice(&bytes) {
             return Ok(body);
         }
@@ -402,7 +403,7 @@ async fn create(
     let submitted = face.submitted_with_files(&who, &token, &fields).await?;
     let layout = SubmissionLayout { fields, texts: query.texts(&face.config), languages };
     let rendered = layout.render(submitted).await?;
-    // It was accepted and has run: the token must not be lost.
+    // The submission was accepted and has run: its token must not be lost.
     let lost = |NotText| json!({ "token": token, "error": NOT_TEXT });
     let answer = rendered.document.unwrap_or_else(lost);
     Ok(AnswerDocument::of_tree(answer).held(rendered.room).answer(StatusCode::CREATED))
@@ -438,7 +439,7 @@ async fn create_batch(
     Ok((status, axum::Json(Value::Array(answers))))
 }
 
-/// Complaints in the places of those that are refused, null in those of the others.
+/// Returns error messages in the positions of refused submissions, null in the others.
 fn parse_batch(
     submissions: Vec<Value>,
     base64: bool,
@@ -515,7 +516,7 @@ async fn show_batch(
     Ok(AnswerDocument::of_tree(answer).held(rooms).answer(StatusCode::OK))
 }
 
-/// An object of parts that are not copied.
+/// Builds an object from its members without copying them.
 fn tree<const COUNT: usize>(members: [(&str, Value); COUNT]) -> Value {
     Value::Object(members.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())
 }
@@ -549,7 +550,7 @@ async fn list(
                 rooms.extend(room);
                 documents.push(document.map_err(|NotText| Judge0Failure::not_text())?);
             }
-            // Forgotten since it was listed.
+            // Removed since it was listed.
             Err(failure) if failure.status == StatusCode::NOT_FOUND => {}
             Err(failure) => return Err(failure),
         }
@@ -593,7 +594,7 @@ async fn delete(
     Ok(AnswerDocument::of_tree(document).held(room).answer(StatusCode::OK))
 }
 
-/// Layout of submissions in answers.
+/// Options for rendering submissions in answers.
 struct SubmissionLayout {
     fields: Vec<&'static str>,
     texts: TextEncoding,
@@ -603,7 +604,7 @@ struct SubmissionLayout {
 /// A submission in Judge0's fields.
 struct RenderedSubmission {
     document: Result<Value, NotText>,
-    /// Memory for what it holds.
+    /// Memory reserved for its content.
     room: Option<AnswerMemory>,
 }
 
@@ -623,7 +624,7 @@ impl SubmissionLayout {
     }
 }
 
-/// Reports that work on a stored submission ended without a result.
+/// Reports that work on a stored submission failed.
 fn unread(error: JoinError) -> Judge0Failure {
     tracing::error!(%error, "failed to read a submission");
     Judge0Failure::from(node::http::HttpError::internal())
@@ -647,12 +648,12 @@ impl Judge0Context {
         Ok(())
     }
 
-    /// Bytes of input and expected output that all runs of a request may have.
+    /// Returns the maximum bytes of input and expected output over all runs of a request.
     fn copies_max(&self) -> u64 {
         self.service.planner().config().tests_bytes_max
     }
 
-    /// Does what takes a while where it holds up nobody, and not more of it than memory is for.
+    /// Runs long work on a blocking thread, with bounded concurrency because of its memory.
     async fn aside<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -660,15 +661,15 @@ impl Judge0Context {
         let internal = || Judge0Failure::from(node::http::HttpError::internal());
         let permit = Arc::clone(&self.aside).acquire_owned().await.map_err(|_| internal())?;
         let work = move || {
-            // Held by the work: it goes on when nobody waits for it any more.
+            // Held by the work itself, which continues when its caller no longer waits.
             let _permit = permit;
             work()
         };
         node::task::blocking(work).await.map_err(|_| internal())
     }
 
-    /// Accepts together those of the submissions that can be run; complaints of the others are in
-    /// their places.
+    /// Accepts together all submissions that can be run; the others get error messages in their
+    /// positions.
     async fn submit_all(
         &self,
         who: &TokenPrincipal,
@@ -698,8 +699,8 @@ impl Judge0Context {
         Ok(answers)
     }
 
-    /// As [`Judge0Context::submitted`], and its additional files where they are asked for. Those
-    /// are for answers about one submission: a page of them would be hundreds of megabytes.
+    /// Like [`Judge0Context::submitted`], with additional files if they are requested. Those are
+    /// only for answers about one submission: a page of them would take hundreds of megabytes.
     async fn submitted_with_files(
         &self,
         who: &TokenPrincipal,
@@ -713,7 +714,7 @@ impl Judge0Context {
         self.aside(move || submitted.packed()).await
     }
 
-    /// Returns a submission of this caller, with everything that belongs to it.
+    /// Returns a submission of this caller, with all its data.
     async fn submitted(
         &self,
         who: &TokenPrincipal,
@@ -738,7 +739,7 @@ impl Judge0Context {
         })
     }
 
-    /// Judge0's number of a submission's language; none where it is gone.
+    /// Returns Judge0's number of a submission's language; None if it no longer exists.
     async fn language_of(
         &self,
         who: &TokenPrincipal,
@@ -751,8 +752,8 @@ impl Judge0Context {
         }
     }
 
-    /// Goes through this caller's submissions, newest first, as lists have them: without what is
-    /// remembered of them.
+    /// Visits this caller's submissions, newest first, as lists have them: without the data that
+    /// the face stores with a job.
     async fn each(
         &self,
         who: &TokenPrincipal,

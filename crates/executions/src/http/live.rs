@@ -1,8 +1,8 @@
-//! `/v1/executions/{id}/events`: server-sent events, or a WebSocket where one is asked for.
+//! `/v1/executions/{id}/events`: server-sent events, or a WebSocket if one is requested.
 //!
-//! Both send every event as one JSON object with its sequence number. A WebSocket also takes
-//! [`ClientMessage`]s; an interactive execution is attached to the first one that comes, and ends
-//! with it. `attach=true` attaches any other execution in the same way.
+//! Both send every event as one JSON object with its sequence number. A WebSocket also accepts
+//! [`ClientMessage`]s; an interactive execution is attached to the first one that connects, and
+//! ends with it. `attach=true` attaches any other execution in the same way.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -36,14 +36,16 @@ use crate::verdict;
 
 /// Interval at which a comment or a ping shows that the connection is alive.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Time that a client may leave a message unread before it counts as gone. A program it is attached
-/// to has its own wall limit.
+/// Time after which a client that does not read a message counts as disconnected. A program that it
+/// is attached to has its own wall limit.
 const SEND_TIMEOUT: Duration = Duration::from_secs(300);
 /// Largest message of a client.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Bytes of input that wait for a program that does not read. Beyond them, the socket is not read.
+/// Maximum bytes of input that wait for a program that does not read. Beyond them, the socket is
+/// not read.
 const PENDING_BYTES_MAX: usize = 1 << 20;
-/// Size of a chunk of input besides its bytes, so that a flood of short ones is bounded, too.
+/// Size of a chunk of input in addition to its bytes, so that a flood of short ones is bounded,
+/// too.
 const CHUNK_BYTES: usize = 64;
 /// Close code for data that is not a message (RFC 6455 §7.4.2: private use).
 const CLOSE_MALFORMED: u16 = 4400;
@@ -53,7 +55,7 @@ const CLOSE_CONFLICT: u16 = 4409;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FollowQuery {
-    /// Number of the last event that was seen.
+    /// Number of the last event that the client has seen.
     after: Option<u64>,
     /// True if the execution ends with this connection.
     attach: bool,
@@ -75,7 +77,7 @@ pub(super) async fn events(
     let tenant = Arc::clone(&who.token_id);
     let (mut parts, _body) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
-    // Whether it is interactive matters to a WebSocket only.
+    // Only a WebSocket needs to know whether it is interactive.
     let wanted = JobParts { request: upgrade.is_ok(), result: false };
     let job = jobs.job(&tenant, &id, wanted).await?;
     let subscription = jobs.follow(&job, after);
@@ -101,7 +103,8 @@ pub(super) async fn events(
             ClientMessages { jobs: jobs.clone(), tenant: Arc::clone(&tenant), id: id.clone() };
         Box::pin(talk(socket, incoming, subscription, attachment, drain)).await;
         if attached {
-            // Also what has not started yet. An end that came first is as good.
+            // Also cancels an execution that has not started. If it has ended already, that is
+            // fine.
             let _ended = jobs.cancel(&tenant, &id).await;
         }
     }))
@@ -116,13 +119,13 @@ fn server_sent(subscription: ExecutionSubscription, drain: DrainHandle) -> Respo
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
-        // Proxies must hand events on as they come.
+        // Proxies must forward events without buffering.
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, Body::from_stream(pieces)).into_response()
 }
 
-/// Server-sent events of one client, which are written down one by one as it takes them.
+/// Server-sent events of one client, encoded one by one as it reads them.
 struct EventFeed {
     subscription: ExecutionSubscription,
     drain: DrainHandle,
@@ -132,7 +135,7 @@ struct EventFeed {
 }
 
 impl EventFeed {
-    /// The next piece of an event, or a sign of life; `None` behind the last event.
+    /// Returns the next piece of an event, or a heartbeat; `None` after the last event.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(piece) = self.open.as_mut().and_then(AnswerDocument::next_piece) {
@@ -143,7 +146,8 @@ impl EventFeed {
                 self.open = as_sse(&event);
                 continue;
             }
-            // Whoever only watches comes back to the next server, with the number it has seen.
+            // A client that only follows reconnects to the next server, with the number that it has
+            // seen.
             let events = tokio::select! {
                 events = self.subscription.next() => events?,
                 () = self.drain.begun() => return None,
@@ -154,14 +158,14 @@ impl EventFeed {
     }
 }
 
-/// An event in the text that server-sent events have.
+/// Encodes an event as a server-sent event.
 fn as_sse(event: &ExecutionEvent) -> Option<AnswerDocument> {
     let before = format!("id: {}\nevent: {}\ndata: ", event.seq, event.kind.name());
-    // JSON has no line ends outside of its texts, and writes those within as escapes.
+    // JSON has no line ends outside of its strings, and escapes those within.
     AnswerDocument::between(&before, event, "\n\n").ok()
 }
 
-/// Says goodbye. A client that does not take it is gone already.
+/// Closes the socket with a reason. Ignores errors, because the client may have disconnected.
 async fn close(mut socket: WebSocket, code: u16, reason: &str) {
     let _gone = time::timeout(SEND_TIMEOUT, socket.send(goodbye(code, reason))).await;
 }
@@ -179,15 +183,15 @@ fn goodbye(code: u16, reason: &str) -> Message {
 enum ConversationEnd {
     /// The last event was sent.
     Done,
-    /// The client is gone.
+    /// The client has disconnected.
     Gone,
     /// The server shuts down.
     Away,
-    /// The client sent something that is not a message.
+    /// The client sent data that is not a valid message.
     Malformed(String),
 }
 
-/// Sends events and takes messages, each without waiting for the other.
+/// Sends events and receives messages, concurrently.
 async fn talk(
     socket: WebSocket,
     incoming: ClientMessages,
@@ -197,7 +201,7 @@ async fn talk(
 ) {
     let attached = attachment.is_some();
     let away = async {
-        // What is attached may run to its end while there is time; who only watches comes back.
+        // An attached execution may run to its end during the drain; other clients reconnect.
         if attached {
             drain.cancelled().await
         } else {
@@ -212,7 +216,7 @@ async fn talk(
         over = incoming.run(stream, attachment.as_mut()) => over,
         over = away => over,
     };
-    // Before the goodbye, which a client may leave unread.
+    // Before the close frame, which a client may leave unread.
     drop(attachment);
     let goodbye = match over {
         ConversationEnd::Done => goodbye(close_code::NORMAL, ""),
@@ -223,14 +227,14 @@ async fn talk(
     let _gone = send(&mut sink, goodbye).await;
 }
 
-/// Sends every event, and a ping now and then.
+/// Sends every event, and regular pings.
 async fn send_events(
     sink: &mut SplitSink<WebSocket, Message>,
     mut subscription: ExecutionSubscription,
     log: Option<Arc<ExecutionLog>>,
 ) -> ConversationEnd {
-    // Not at once: who answers a ping of a socket that was closed meanwhile finds it broken, with
-    // events in it that are not read yet.
+    // Not at once: a client that answers a ping of a socket that was closed meanwhile gets an
+    // error, and then does not read the remaining events.
     let mut heartbeat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
     loop {
         tokio::select! {
@@ -255,26 +259,27 @@ async fn send_events(
     }
 }
 
-/// Returns whether the message was taken; a client that reads nothing for long counts as gone.
+/// Returns whether the message was sent; a client that reads nothing for long counts as
+/// disconnected.
 async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> bool {
     matches!(time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(())))
 }
 
-/// Messages from the client.
+/// Receiver of messages from the client.
 struct ClientMessages {
     jobs: Jobs,
     tenant: Arc<str>,
     id: ExecutionId,
 }
 
-/// Input that waits to reach the program, in order.
+/// Input that waits for the program, in order.
 #[derive(Default)]
 struct PendingInput {
     /// Chunks of input, none of them empty.
     input: VecDeque<Vec<u8>>,
     /// Size of the chunks, with [`CHUNK_BYTES`] for each.
     bytes: usize,
-    /// True if its end follows them.
+    /// True if the end of input follows them.
     ended: bool,
 }
 
@@ -291,7 +296,7 @@ impl ClientMessages {
                     let taken = match message {
                         None | Some(Err(_) | Ok(Message::Close(_))) => return ConversationEnd::Gone,
                         Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(()),
-                        // Bytes for standard input, as they are.
+                        // Bytes for standard input, unchanged.
                         Some(Ok(Message::Binary(bytes))) => {
                             pending.push(bytes.to_vec());
                             Ok(())
@@ -304,7 +309,7 @@ impl ClientMessages {
                         return ConversationEnd::Malformed(why);
                     }
                     if attachment.is_none() {
-                        // Nobody reads it.
+                        // The program no longer reads it.
                         pending = PendingInput::default();
                     }
                 }
@@ -339,18 +344,18 @@ impl ClientMessages {
                 return Ok(());
             }
             ClientMessage::Cancel => {
-                // One that has ended meanwhile needs no cancelling.
+                // An execution that has ended meanwhile needs no cancellation.
                 let _ended = self.jobs.cancel(&self.tenant, &self.id).await;
                 return Ok(());
             }
-            // With or without `SIG`.
+            // Accepts names with or without `SIG`.
             ClientMessage::Signal { signal } => match verdict::signal_number(&signal)
                 .or_else(|| verdict::signal_number(&format!("SIG{signal}")))
             {
                 Some(number) => ProgramControl::Signal(number),
                 None => return Err(format!("there is no signal {signal:.20}")),
             },
-            // Events are not acknowledged.
+            // Events need no acknowledgement.
             ClientMessage::Ack { .. } => return Ok(()),
             ClientMessage::Resize(size) => {
                 ProgramControl::Resize(TerminalDimensions { rows: size.rows, cols: size.cols })
@@ -364,7 +369,7 @@ impl ClientMessages {
 }
 
 impl PendingInput {
-    /// Adds input; what comes after the end is dropped.
+    /// Adds input; input after the end is dropped.
     fn push(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() && !self.ended {
             self.bytes += bytes.len() + CHUNK_BYTES;
@@ -372,12 +377,13 @@ impl PendingInput {
         }
     }
 
-    /// Hands the first chunk to the program, or the end; waits while there is neither. Cancel-safe.
+    /// Passes the first chunk to the program, or the end; waits while there is neither.
+    /// Cancel-safe.
     async fn hand_on(&mut self, attachment: Option<&mut CallerAttachment>) {
         match (attachment, self.input.front()) {
             (Some(attachment), Some(first)) => {
                 let Some(room) = attachment.room().await else {
-                    // A program that has closed its input is within its rights.
+                    // A program may close its input.
                     *self = PendingInput { ended: self.ended, ..PendingInput::default() };
                     return;
                 };

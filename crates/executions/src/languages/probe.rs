@@ -1,4 +1,4 @@
-//! Runs the host's own tools: to learn their versions and to prepare files for sandboxes.
+//! Runs tools of the host: to detect their versions and to prepare files for sandboxes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,20 +15,20 @@ use super::find::FoundTool;
 use super::table::{LoadError, ToolEntry, WayEntry};
 use super::template::{ArgumentTemplate, LocatedTool, TemplateValues};
 
-/// Only against a tool that hangs: one that answers too late is not there until the next start, and
-/// a JVM needs more than ten seconds on a machine that is busy enough.
+/// Timeout for a tool that hangs: a tool that answers too late counts as missing until the next
+/// start, and a JVM needs more than ten seconds on a busy machine.
 const VERSION_WAIT: Duration = Duration::from_secs(60);
-/// The Go standard library takes a minute of CPU.
+/// Timeout for preparation: the Go standard library takes a minute of CPU.
 const PREPARE_WAIT: Duration = Duration::from_secs(1800);
-/// A version is a line, not a book.
+/// Maximum length of a version in characters.
 const VERSION_CHARS_MAX: usize = 120;
-/// Says that a prepared directory can be used ...
+/// Marks a prepared directory that can be used.
 const READY: &str = ".ready";
-/// ... and that nothing is to be added any more. The number grows with what `prepare_rest` adds, so
-/// that directories of earlier versions get it too.
+/// Marks a prepared directory that is complete. The number changes when `prepare_rest` adds more,
+/// so that directories of earlier versions get it too.
 const COMPLETE: &str = ".complete-2";
 
-/// Question for a tool's version, and its answer.
+/// Probe of a tool's version, with its result.
 #[derive(Debug)]
 pub(super) struct VersionProbe {
     argv: Vec<PathBuf>,
@@ -48,17 +48,17 @@ impl VersionProbe {
         VersionProbe { argv, version: OnceCell::new() }
     }
 
-    /// The version, asking for it if nobody did yet.
+    /// Returns the version; runs the tool at the first call.
     pub(super) async fn version(&self) -> Option<String> {
         self.version.get_or_init(|| ask(&self.argv)).await.clone()
     }
 
-    /// Returns whether somebody asked already.
+    /// Returns whether the tool was already run.
     pub(super) fn is_known(&self) -> bool {
         self.version.initialized()
     }
 
-    /// The version, if somebody asked already.
+    /// Returns the version, if the tool was already run.
     pub(super) fn known_version(&self) -> Option<String> {
         self.version.get().cloned().flatten()
     }
@@ -98,7 +98,7 @@ fn first_line(output: &[u8]) -> Option<String> {
     Some(line.chars().filter(|c| !c.is_control()).take(VERSION_CHARS_MAX).collect())
 }
 
-/// Returns whether the first number with dots in `version` is `oldest` or newer.
+/// Returns whether the first dotted number in `version` is `oldest` or newer.
 pub(super) fn at_least(version: &str, oldest: &str) -> bool {
     let numbers = |text: &str| -> Vec<u64> {
         let start = text.find(|c: char| c.is_ascii_digit()).unwrap_or(text.len());
@@ -110,13 +110,13 @@ pub(super) fn at_least(version: &str, oldest: &str) -> bool {
     !version.is_empty() && version >= numbers(oldest)
 }
 
-/// A directory that a tool of the host fills once and that sandboxes see read-only.
+/// A directory that a host tool fills once and that sandboxes see read-only.
 #[derive(Debug)]
 pub(crate) struct PreparedDirectory {
     toolchain: sandbox::Toolchain,
     inside: String,
     argv: Vec<Vec<u8>>,
-    /// Run after it, while what it made is used.
+    /// Command that runs afterwards, while the results of the first one are in use.
     rest: Option<Vec<Vec<u8>>>,
     env: Vec<(String, Vec<u8>)>,
     ready: AtomicBool,
@@ -124,7 +124,8 @@ pub(crate) struct PreparedDirectory {
 }
 
 impl PreparedDirectory {
-    /// Makes the directory. Its name tells the version of the tool: a newer tool starts anew.
+    /// Creates the directory. Its name contains the version of the tool: a newer tool uses a new
+    /// one.
     pub(super) fn new(
         language: &str,
         way: &WayEntry,
@@ -134,9 +135,9 @@ impl PreparedDirectory {
         let tool = tools.get(&way.version).map(|found| found.host_program.as_path());
         let path = cache.join(format!("{language}-{}", fingerprint(tool.unwrap_or(Path::new("")))));
         let made = fs::create_dir_all(&path)
-            // Readable for the users that sandboxes run under, whatever the umask.
+            // Readable for the users of sandboxes, independent of the umask.
             .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
-            // The tool and the sandbox engine each start somewhere else.
+            // The tool and the sandbox engine have other working directories.
             .and_then(|()| fs::canonicalize(&path));
         let source = made.map_err(|source| LoadError::Prepared { path, source })?;
 
@@ -183,12 +184,12 @@ impl PreparedDirectory {
         &self.toolchain
     }
 
-    /// Returns where it is inside, once it is complete.
+    /// Returns its path in sandboxes, once it is ready.
     pub(crate) fn inside(&self) -> Option<&str> {
         self.ready.load(Ordering::Acquire).then_some(self.inside.as_str())
     }
 
-    /// Says that it is going to be filled, unless that was done before.
+    /// Records that it is going to be filled, unless it is complete.
     pub(super) fn announce(&self) {
         let is_complete = match &self.rest {
             Some(_) => self.toolchain.source.join(COMPLETE).exists(),
@@ -197,17 +198,17 @@ impl PreparedDirectory {
         self.filling.store(!is_complete, Ordering::Release);
     }
 
-    /// Takes back that it is going to be filled.
+    /// Reverts [`Self::announce`].
     pub(super) fn withdraw(&self) {
         self.filling.store(false, Ordering::Release);
     }
 
-    /// True while it is being filled, or is going to be.
+    /// Returns whether it is being filled, or is going to be.
     pub(super) fn is_filling(&self) -> bool {
         self.filling.load(Ordering::Acquire)
     }
 
-    /// Fills it, unless that was done before. A failure costs speed, nothing else.
+    /// Fills it, unless it is complete. A failure only affects speed.
     pub(super) async fn fill(&self, language: &str, tie: super::Tie) {
         self.filling.store(true, Ordering::Release);
         let filled = self.fill_all(language, tie).await;
@@ -234,21 +235,21 @@ impl PreparedDirectory {
         }
     }
 
-    /// Runs a tool that adds to it, and says in a file of this name that it has.
+    /// Runs a tool that adds to it, and creates a marker file of this name afterwards.
     async fn run(&self, argv: &[Vec<u8>], done: &str, tie: super::Tie) -> Result<(), String> {
         use std::os::unix::ffi::OsStrExt;
         let directory = &self.toolchain.source;
         let text = |bytes: &[u8]| std::ffi::OsStr::from_bytes(bytes).to_owned();
-        // The shell gives up priority and makes the files readable for sandboxes.
+        // The shell lowers the priority and makes the files readable for sandboxes.
         let shell = ["/bin/sh", "-c", "umask 022; exec nice -n 19 \"$@\"", "sh"];
         let shell_arguments = shell.iter().map(std::ffi::OsString::from);
-        // Compilers that it starts would outlive a server that is killed.
+        // Compilers started by the tool would outlive a server that is killed.
         let argv: Vec<_> = shell_arguments.chain(argv.iter().map(|word| text(word))).collect();
         let argv = tie(&argv);
         let Some((program, args)) = argv.split_first() else { return Ok(()) };
         let output = Command::new(program)
             .args(args)
-            // Ctrl-C goes to the whole foreground group; the server alone decides when this ends.
+            // Ctrl-C goes to the whole foreground group; only the server ends this process.
             .process_group(0)
             .env_clear()
             .env("PATH", super::PATH)
@@ -270,7 +271,7 @@ impl PreparedDirectory {
 }
 
 impl PreparedDirectory {
-    /// Removes what was prepared by other versions of the tool.
+    /// Removes directories prepared by other versions of the tool.
     fn remove_older(&self, language: &str) {
         let own = &self.toolchain.source;
         let entries = own.parent().and_then(|cache| fs::read_dir(cache).ok());
@@ -287,7 +288,7 @@ impl PreparedDirectory {
     }
 }
 
-/// Returns whether `name` is `language` and a [`fingerprint`].
+/// Returns whether `name` is `language` followed by a [`fingerprint`].
 fn is_prepared(name: &str, language: &str) -> bool {
     let rest = name.strip_prefix(language).and_then(|rest| rest.strip_prefix('-'));
     let parts: Vec<&str> = rest.map_or(Vec::new(), |rest| rest.split('-').collect());
@@ -295,7 +296,7 @@ fn is_prepared(name: &str, language: &str) -> bool {
     parts.len() == 2 && parts.iter().all(hexadecimal)
 }
 
-/// Tells one version of a tool from another without running it.
+/// Identifies a version of a tool without running it.
 pub(super) fn fingerprint(tool: &Path) -> String {
     let meta = fs::metadata(tool).ok();
     let modified = meta.as_ref().and_then(|meta| meta.modified().ok());

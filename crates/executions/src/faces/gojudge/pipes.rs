@@ -1,8 +1,8 @@
 //! Pipes that the server itself reads or writes: relays between programs, and descriptors of a
 //! program beyond its standard streams.
 //!
-//! Each task ends when the programs at its ends have closed theirs, which they have at the latest
-//! when their sandboxes are gone.
+//! Each task ends when the programs have closed their ends of the pipes, which happens at the
+//! latest when their sandboxes end.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
@@ -18,12 +18,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::stream::OutputChunk;
 
-/// Read at a time: what a pipe of Linux holds.
+/// Bytes read at a time: the capacity of a Linux pipe.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Stack of a relay, which has its buffer on the heap.
+/// Stack size of a relay, which has its buffer on the heap.
 const RELAY_STACK_BYTES: usize = 128 << 10;
 
-/// Bytes that may still be kept of what programs write beside their standard streams.
+/// Remaining bytes that may be kept of output beside the standard streams.
 #[derive(Debug)]
 pub(super) struct CaptureBudget(AtomicU64);
 
@@ -32,21 +32,21 @@ impl CaptureBudget {
         Arc::new(CaptureBudget(AtomicU64::new(bytes)))
     }
 
-    /// Takes as much of `wanted` as there is.
+    /// Takes up to `wanted` bytes of the budget.
     fn take(&self, wanted: usize) -> usize {
         let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
         let update = |left: u64| Some(left.saturating_sub(wanted));
-        // The closure always has a value, so that there is no error to handle.
+        // The closure always returns a value, so there is no error to handle.
         let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).unwrap_or(0);
         usize::try_from(left.min(wanted)).unwrap_or(usize::MAX)
     }
 }
 
-/// Bytes that were kept of a stream.
+/// The kept bytes of a stream.
 #[derive(Debug, Default)]
 pub(super) struct CapturedBytes {
     pub(super) bytes: Vec<u8>,
-    /// There was more.
+    /// True if the stream had more bytes.
     pub(super) is_cut: bool,
 }
 
@@ -60,17 +60,18 @@ impl CapturedBytes {
     }
 }
 
-/// A pipe of which the server reads what a program writes.
+/// Returns the end of a pipe from which the server reads a program's output.
 pub(super) fn reader(pipe: PipeReader) -> io::Result<Receiver> {
     Receiver::from_owned_fd(pipe.into())
 }
 
-/// A pipe into which the server writes what a program reads.
+/// Returns the end of a pipe to which the server writes a program's input.
 pub(super) fn writer(pipe: PipeWriter) -> io::Result<Sender> {
     Sender::from_owned_fd(pipe.into())
 }
 
-/// Keeps the beginning of what a program writes, and drops the rest, so that it never waits.
+/// Keeps the beginning of a program's output, and discards the rest, so that the program never
+/// blocks.
 pub(super) async fn collect(
     mut from: Receiver,
     bytes_max: u64,
@@ -84,12 +85,12 @@ pub(super) async fn collect(
     kept
 }
 
-/// Hands what one program writes to another. When the other no longer reads, the one may go on
-/// writing: that is what a relay is for.
+/// Relays output of one program to another. If the receiver closes its end, the sender can still
+/// write: that is the purpose of a relay.
 ///
-/// A thread of its own: two programs that talk line by line wait for each other most of the time,
-/// and each line costs one waking here where an event loop takes three steps. It ends with the
-/// programs, so there are as many as there are relayed pipes of what runs.
+/// Uses a thread: two programs that exchange lines wait for each other most of the time, and each
+/// line costs one wake-up here, where an event loop takes three steps. The thread ends with the
+/// programs, so there are as many as relayed pipes of running programs.
 pub(super) fn relay(
     mut from: PipeReader,
     to: PipeWriter,
@@ -120,7 +121,7 @@ pub(super) fn relay(
                 to = None;
             }
         }
-        // The reader sees the end first, and then nobody may wait for the result any more.
+        // The reader sees the end of file first; the receiver of the result may be gone by then.
         drop(to);
         done.send(kept).ok();
     };
@@ -128,7 +129,7 @@ pub(super) fn relay(
     Ok(ended)
 }
 
-/// Sends what a program writes to the caller, who may make it wait.
+/// Sends a program's output to the caller, who may slow it down.
 pub(super) async fn forward(mut from: Receiver, tag: u8, to: mpsc::Sender<OutputChunk>) {
     let mut chunk = Vec::new();
     while read(&mut from, &mut chunk).await {
@@ -138,7 +139,7 @@ pub(super) async fn forward(mut from: Receiver, tag: u8, to: mpsc::Sender<Output
     }
 }
 
-/// Writes what the caller sends until it has no more, or nobody reads.
+/// Writes the caller's input until its end, or until the program closes the pipe.
 pub(super) async fn feed(mut from: mpsc::Receiver<Vec<u8>>, mut to: Sender) {
     while let Some(bytes) = from.recv().await {
         if to.write_all(&bytes).await.is_err() {
@@ -147,16 +148,16 @@ pub(super) async fn feed(mut from: mpsc::Receiver<Vec<u8>>, mut to: Sender) {
     }
 }
 
-/// Reads the next piece; false at the end.
+/// Reads the next piece; returns false at the end.
 async fn read(from: &mut Receiver, chunk: &mut Vec<u8>) -> bool {
     chunk.clear();
     chunk.reserve(CHUNK_BYTES);
-    // A pipe fails in no way that is not its end.
+    // The only error of a pipe is its end.
     from.read_buf(chunk).await.is_ok_and(|n| n > 0)
 }
 
-/// Returns what a program may have a descriptor of: a file of the host becomes a copy, so that no
-/// program locks it, changes it by way of its descriptor, or learns whose it is.
+/// Returns content that a program may have a descriptor of: a file of the host is copied, so that
+/// no program locks it, changes it through its descriptor, or learns its owner.
 pub(super) fn sealed(file: Arc<SharedFile>) -> io::Result<Arc<SharedFile>> {
     match file.is_sealed() {
         true => Ok(file),
@@ -164,14 +165,14 @@ pub(super) fn sealed(file: Arc<SharedFile>) -> io::Result<Arc<SharedFile>> {
     }
 }
 
-/// A file for a program to read, with a position of its own. It must be a sealed one.
+/// Opens a sealed file for a program to read, with a position of its own.
 pub(super) fn open_shared(file: &SharedFile) -> io::Result<OwnedFd> {
     // A copy of the descriptor would share its position with every other reader.
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     File::open(path).map(OwnedFd::from)
 }
 
-/// Returns what reads as empty and takes everything.
+/// Opens a descriptor that reads as empty and accepts all writes.
 pub(super) fn null() -> io::Result<OwnedFd> {
     File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from)
 }

@@ -1,7 +1,7 @@
-//! From a request to programs with their streams: every check there is.
+//! Turns a request into programs with their streams, with all checks.
 //!
-//! What is wrong with the request itself is refused; a file that cannot be placed is, as in
-//! go-judge, the outcome of its program.
+//! Errors of the request itself are refused; a file that cannot be placed is, as in go-judge, the
+//! outcome of its program.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -24,16 +24,16 @@ use super::wire::{
 };
 use crate::limits::LimitRules;
 
-/// Working directories of go-judge's programs, a link to the workspace here, and the workspace.
+/// Working directories of go-judge's programs: a link to the workspace here, and the workspace.
 const WORK_DIRECTORIES: [&str; 2] = ["/w/", "/workspace/"];
-/// Longest target of a symbolic link: the kernel's `PATH_MAX` without its end.
+/// Longest target of a symbolic link: the kernel's `PATH_MAX` without the NUL.
 const TARGET_BYTES_MAX: usize = 4095;
-/// Descriptors of one program.
+/// Maximum number of descriptors of one program.
 const DESCRIPTORS_MAX: usize = 3 + EXTRA_MAX;
-/// Shortest CPU and wall limit, so that what is meant as "little" is not "none".
+/// Shortest CPU and wall limit, so that a tiny value does not become zero.
 const TIME_MIN: Duration = Duration::from_millis(1);
 
-/// Context that plans depend on beside the request.
+/// Context of plans besides the request.
 pub(super) struct GojudgePlanner<'a> {
     pub(super) config: &'a GojudgeConfig,
     pub(super) store: &'a FileStore,
@@ -45,17 +45,17 @@ pub(super) struct GojudgePlanner<'a> {
     pub(super) run: &'a LimitRules,
     /// Limits of programs whose products are kept: compilers.
     pub(super) compile: &'a LimitRules,
-    /// Programs that can run at the same time.
+    /// Maximum number of programs that run concurrently.
     pub(super) running_max: usize,
-    /// Files of one program.
+    /// Maximum number of files of one program.
     pub(super) files_max: usize,
-    /// Bytes of all its files that are handed back.
+    /// Maximum total bytes of returned files.
     pub(super) outputs_bytes_max: u64,
     /// True if there is a caller to stream to.
     pub(super) has_streams: bool,
 }
 
-/// A request after every check.
+/// A request that passed all checks.
 #[derive(Debug)]
 pub(super) struct GojudgePlan {
     pub(super) programs: Vec<GojudgeProgram>,
@@ -67,9 +67,9 @@ pub(super) struct GojudgePlan {
 /// A program.
 #[derive(Debug)]
 pub(super) struct GojudgeProgram {
-    /// Complete but for its streams.
+    /// Complete except for its streams.
     pub(super) command: SandboxCommand,
-    /// By descriptor.
+    /// Streams by descriptor number.
     pub(super) streams: Vec<DescriptorPlan>,
     pub(super) has_terminal: bool,
     /// The files to return, in the order of the command's outputs.
@@ -78,22 +78,22 @@ pub(super) struct GojudgeProgram {
     pub(super) refused_outputs: Vec<FileError>,
     /// Names of the files to store rather than send.
     pub(super) cached: HashSet<String>,
-    /// Bytes of one returned file.
+    /// Maximum bytes of one returned file.
     pub(super) output_bytes_max: u64,
-    /// True if the beginning of what is larger is returned.
+    /// True if the beginning of a larger file is returned.
     pub(super) truncates: bool,
     /// Maximum bytes kept of a captured stream.
     pub(super) stream_bytes_max: u64,
-    /// CPU time beyond which it has taken too much, however it ended.
+    /// CPU time above which it exceeds its limit, however it ended.
     pub(super) cpu_max: Duration,
-    /// Why it is not run at all.
+    /// Reason why it is not run.
     pub(super) refused: Option<GojudgeResult>,
 }
 
 /// Source or destination of a program's descriptor.
 #[derive(Debug)]
 pub(super) enum DescriptorPlan {
-    /// Not given.
+    /// The descriptor is not open.
     Absent,
     /// Empty input.
     Null,
@@ -114,11 +114,11 @@ pub(super) enum DescriptorPlan {
 /// A file to return.
 #[derive(Debug)]
 pub(super) struct CopyOut {
-    /// Name, as the caller gave it.
+    /// Name as given by the caller.
     pub(super) name: String,
     /// Path for the engine.
     path: String,
-    /// True if it may be missing.
+    /// True if the file may be missing.
     pub(super) is_optional: bool,
 }
 
@@ -129,14 +129,15 @@ impl CopyOut {
     }
 }
 
-/// A pipe between two descriptors, each a program's index and its number.
+/// A pipe between two descriptors, each given by a program's index and a number.
 #[derive(Debug)]
 pub(super) struct DescriptorPipe {
     pub(super) source: (usize, usize),
     pub(super) target: (usize, usize),
-    /// Through the server.
+    /// True if it goes through the server.
     pub(super) is_relayed: bool,
-    /// Part of the traffic that is kept: its name among the files of the source, and how much.
+    /// Part of the traffic that is kept: its name among the files of the source, and its maximum
+    /// size.
     pub(super) keep: Option<(String, u64)>,
 }
 
@@ -192,7 +193,7 @@ impl GojudgePlanner<'_> {
             self.copy_in(std::mem::take(&mut cmd.copy_in))?;
         let mut argv: Vec<Vec<u8>> = cmd.args.into_iter().map(String::into_bytes).collect();
         let placed = files.iter().map(|file| &file.path).chain(symlinks.iter().map(|link| &link.0));
-        // go-judge looks for programs in the working directory before it does in `PATH`.
+        // go-judge looks programs up in the working directory before `PATH`.
         if let Some(name) = argv.first_mut()
             && placed.map(|path| path.as_bytes()).any(|path| !path.contains(&b'/') && path == name)
         {
@@ -253,7 +254,7 @@ impl GojudgePlanner<'_> {
                 return Err(RunError::invalid("tty", message));
             }
             let is_known = |name: &str| streams.iter().any(|other| is_collected_as(other, name));
-            // Both output streams may be one file, in the order of what is written.
+            // Both output streams may be one file, in the order of writes.
             if let DescriptorPlan::Collect { name, .. } = &stream
                 && is_known(name)
                 && !(fd == 2 && streams.get(1).is_some_and(|other| is_collected_as(other, name)))
@@ -263,7 +264,7 @@ impl GojudgePlanner<'_> {
             }
             streams.push(stream);
         }
-        // Of these the program is given copies, in the server's memory.
+        // The program gets copies of these, in the server's memory.
         let host_bytes = streams.iter().map(|stream| match stream {
             DescriptorPlan::Shared(file) if !file.is_sealed() => file.len(),
             _ => 0,
@@ -301,7 +302,7 @@ impl GojudgePlanner<'_> {
         }
     }
 
-    /// Files and links to place, or why the program cannot be run.
+    /// Returns the files and links to place, or the reason why the program cannot be run.
     fn copy_in(&self, files: BTreeMap<String, CmdFile>) -> Result<CopyInFile, RunError> {
         if files.len() > self.files_max {
             let message = format!("there may be at most {} files", self.files_max);
@@ -329,7 +330,7 @@ impl GojudgePlanner<'_> {
                 Some(target) => placed.symlinks.push((path, link_target(target).map_err(within)?)),
                 None => {
                     let content = self.content(file).map_err(within)?;
-                    // Everything may be run, as in go-judge, where files have mode 0777.
+                    // All files are executable, as in go-judge, where files have mode 0777.
                     placed.files.push(WorkspaceFile { path, content, executable: true });
                 }
             }
@@ -367,9 +368,9 @@ impl GojudgePlanner<'_> {
         }
     }
 
-    /// A file of the host, below one of the directories that the operator names. It is opened after
-    /// its links were followed, and no link is followed then; who may change those directories may
-    /// let other files be read.
+    /// Opens a file of the host, below one of the directories that the operator configured. It is
+    /// opened after its links were resolved, and no link is followed then; users who may write to
+    /// those directories can expose other files.
     fn host_file(&self, path: &str) -> Result<Arc<SharedFile>, RunError> {
         let refuse = || {
             let path: String = path.chars().take(256).collect();
@@ -408,7 +409,7 @@ impl GojudgePlanner<'_> {
 struct CopyInFile {
     files: Vec<WorkspaceFile>,
     symlinks: Vec<(String, String)>,
-    /// Why it cannot be.
+    /// Reason why they cannot be placed.
     refused: Option<GojudgeResult>,
 }
 
@@ -443,9 +444,9 @@ fn check_strings(cmd: &GojudgeCommand) -> Result<(), RunError> {
     }
 }
 
-/// Returns the limits of a program, within the configured maxima, and how much is kept of a stream.
-/// A limit that is zero or left out has the server's default; without a clock limit the CPU limit
-/// is one, as in go-judge.
+/// Returns the limits of a program, within the configured maxima, and the maximum bytes kept of a
+/// stream. A limit that is zero or missing has the server's default; without a clock limit, the CPU
+/// limit is used for it, as in go-judge.
 fn limits(cmd: &GojudgeCommand, rules: &LimitRules) -> (ProgramLimits, u64) {
     let non_zero = |value: u64| (value > 0).then_some(value);
     let ms = |ns: u64| non_zero(ns).map(|ns| ns.div_ceil(1_000_000));
@@ -461,7 +462,7 @@ fn limits(cmd: &GojudgeCommand, rules: &LimitRules) -> (ProgramLimits, u64) {
         ..LimitSpec::default()
     };
     let mut limits = rules.capped(&requested);
-    // The rules count in milliseconds.
+    // The rules have a resolution of milliseconds.
     for (limit, requested) in
         [(&mut limits.cpu, non_zero(cmd.cpu_limit)), (&mut limits.wall, clock)]
     {
@@ -472,13 +473,13 @@ fn limits(cmd: &GojudgeCommand, rules: &LimitRules) -> (ProgramLimits, u64) {
     (limits, limits.output_bytes)
 }
 
-/// File that is wanted of a program.
+/// Files requested from a program.
 #[derive(Default)]
 struct CopyOutFile {
     outputs: Vec<CopyOut>,
-    /// Names of what is to be stored.
+    /// Names of files to store.
     cached: HashSet<String>,
-    /// Files that cannot be asked for.
+    /// Files that cannot be requested.
     refused: Vec<FileError>,
 }
 
@@ -499,7 +500,7 @@ fn copy_out(
     let mut seen = HashSet::new();
     for name in cmd.copy_out.iter().chain(&cmd.copy_out_cached) {
         let (name, is_optional) = split(name);
-        // What a stream becomes by that name is there anyway.
+        // A stream with this name is returned anyway.
         if is_collected(&name) || !seen.insert(name.clone()) {
             continue;
         }
@@ -519,12 +520,12 @@ fn copy_out(
     Ok(wanted)
 }
 
-/// Returns whether a stream becomes a file of this name.
+/// Returns whether a stream is returned as a file of this name.
 pub(super) fn is_collected_as(stream: &DescriptorPlan, wanted: &str) -> bool {
     matches!(stream, DescriptorPlan::Collect { name, .. } if name == wanted)
 }
 
-/// Takes a descriptor of a program for a pipe.
+/// Reserves a descriptor of a program for a pipe.
 fn take_end(end: PipeIndex, programs: &mut [GojudgeProgram]) -> Result<(usize, usize), RunError> {
     let index = usize::try_from(end.index).ok().filter(|index| *index < programs.len());
     let Some((index, program)) = index.and_then(|index| Some((index, programs.get_mut(index)?)))
@@ -553,7 +554,8 @@ fn take_end(end: PipeIndex, programs: &mut [GojudgeProgram]) -> Result<(usize, u
     Ok((index, fd))
 }
 
-/// A path as programs know it, from the workspace: relative, or below `/w` or `/workspace`.
+/// Converts a path of a program to one relative to the workspace: relative, or below `/w` or
+/// `/workspace`.
 fn workspace_path(path: &str) -> Result<String, &'static str> {
     let prefix = WORK_DIRECTORIES.iter().find_map(|prefix| path.strip_prefix(prefix));
     let relative = prefix.unwrap_or(path);
@@ -566,8 +568,7 @@ fn workspace_path(path: &str) -> Result<String, &'static str> {
     Ok(path)
 }
 
-/// Notes that there is something at a path: a file cannot be a directory, and nothing is there
-/// twice.
+/// Records a path: a file cannot be a directory, and no path may occur twice.
 fn claim(paths: &mut BTreeSet<String>, path: String) -> Result<String, &'static str> {
     let mut parents = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
     let below = format!("{path}/");

@@ -1,4 +1,4 @@
-//! Runs the programs of a request side by side, each in a sandbox of its own.
+//! Runs the programs of a request concurrently, each in a sandbox of its own.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -27,27 +27,27 @@ use crate::limits::LimitTable;
 use crate::sandboxes::SandboxFailure;
 use crate::service::ExecutionService;
 
-/// Control requests that may wait for one program: more than a caller has reason to ask at once.
+/// Maximum number of control requests that wait for one program: more than a caller normally sends.
 const CONTROLS_MAX: usize = 16;
-/// Bytes that an answer is taken to hold before it is known. It is counted when the programs have
-/// ended, and nothing begins while more is held than may be: what can be too much is the answers of
-/// those that run at one time.
+/// Assumed size of an answer before it is known. It is measured when the programs have ended, and
+/// no program starts while more than the limit is held, so the excess is at most the answers of the
+/// running programs.
 const ANSWER_BYTES: u64 = 64 << 10;
-/// When to come again after all places were taken.
+/// Time to retry after all places were taken.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Size of a terminal before its caller sets one.
 const TERMINAL_SIZE: TerminalDimensions = TerminalDimensions { rows: 24, cols: 80 };
 
-/// Why nothing was run.
+/// Reason why no program was run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RunError {
-    /// The request cannot be run as it is.
+    /// The request is invalid.
     Invalid { field: String, message: String },
-    /// A file that is not stored.
+    /// A file is not stored.
     NoSuchFile(String),
     /// There is no room for it now.
     Full(String),
-    /// The caller no longer wants it.
+    /// The caller cancelled it.
     Cancelled,
     /// The server failed; the log has the details.
     Internal,
@@ -58,7 +58,7 @@ impl RunError {
         RunError::Invalid { field: field.to_owned(), message: message.into() }
     }
 
-    /// Returns the same error with the path seen from outside of `parent`.
+    /// Returns the same error with the path prefixed by `parent`.
     pub(super) fn within(self, parent: &str) -> RunError {
         match self {
             RunError::Invalid { field, message } if field.is_empty() => {
@@ -71,7 +71,7 @@ impl RunError {
         }
     }
 
-    /// When the same request may be sent again.
+    /// Returns the time after which the request may be retried.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         matches!(self, RunError::Full(_)).then_some(RETRY_AFTER)
     }
@@ -114,21 +114,21 @@ impl From<ExecutionError> for RunError {
 /// Request of a caller while programs run.
 #[derive(Debug)]
 pub(super) enum CallerRequest {
-    /// To end all of them.
+    /// End all programs.
     Cancel,
-    /// Another size for the terminal of one. Whoever waits for the last part gives no input until
-    /// the size is where no input overtakes it.
+    /// Resize the terminal of one program. The last part is notified when the size is queued; the
+    /// caller's task delays input until then, so that no input overtakes it.
     Resize(usize, TerminalDimensions, oneshot::Sender<()>),
 }
 
-/// The caller's part in programs that run.
+/// The caller's connection to running programs.
 #[derive(Debug, Default)]
 pub(super) struct CallerHandle {
-    /// Requests of the caller; none once its sender is gone.
+    /// Requests of the caller; None once its sender is dropped.
     pub(super) requests: Option<mpsc::Receiver<CallerRequest>>,
     /// Input of the caller, by the tag of the stream.
     pub(super) inputs: HashMap<u8, mpsc::Receiver<Vec<u8>>>,
-    /// Channel for the output that the caller wants.
+    /// Channel for the output that the caller requested.
     pub(super) output: Option<mpsc::Sender<OutputChunk>>,
 }
 
@@ -137,9 +137,9 @@ pub(super) struct GojudgeRunner {
     pub(super) service: ExecutionService,
     pub(super) config: GojudgeConfig,
     pub(super) store: FileStore,
-    /// Files that are kept at other nodes.
+    /// Files that are stored at other nodes.
     pub(super) others: Option<OtherFileStores>,
-    /// Turns of groups; what runs alone has all it needs.
+    /// Admission of groups; a program that runs alone does not need it.
     group_admission: GroupAdmission,
 }
 
@@ -153,7 +153,7 @@ impl GojudgeRunner {
         GojudgeRunner { service, config, store, others, group_admission: GroupAdmission::new() }
     }
 
-    /// Runs a request to its end. Dropping the future ends what runs.
+    /// Runs a request to its end. Dropping the future ends its programs.
     pub(super) async fn run(
         &self,
         tenant: &str,
@@ -172,7 +172,7 @@ impl GojudgeRunner {
         };
         let (permits, mut room) = tokio::select! {
             admitted = admitted => admitted?,
-            // Nothing else is asked before there is anything.
+            // Other requests are not possible before a program runs.
             () = until_cancelled(&mut remote.requests, &mut sizes) => {
                 return Err(RunError::Cancelled);
             }
@@ -213,7 +213,7 @@ impl GojudgeRunner {
         planner.plan(request)
     }
 
-    /// Waits for as many places as there are programs.
+    /// Waits for a place for each program.
     async fn admit(
         &self,
         tenant: &str,
@@ -225,9 +225,9 @@ impl GojudgeRunner {
             return Ok(vec![admission.enter(tenant, memory_bytes).await?]);
         }
         let group = self.group_admission.acquire(tenant).await?;
-        // The memory comes with the last place. A group that held it while it waits for places
-        // would wait behind somebody who waits for that very memory, and both would wait for ever.
-        // Places alone are harmless: one group acquires at a time, and it leaves one to others.
+        // The memory comes with the last place. A group that held it while waiting for places could
+        // wait behind another request that needs that memory: a deadlock. Places alone are
+        // harmless: one group acquires at a time, and it leaves one place to others.
         let mut permits = Vec::with_capacity(count);
         while permits.len() + 1 < count {
             let is_further = !permits.is_empty();
@@ -261,7 +261,7 @@ impl GojudgeRunner {
             running.push(async move {
                 let ended = match program.refused.take() {
                     Some(refused) => {
-                        // Its ends of pipes go with it.
+                        // Closes its ends of pipes.
                         drop(command);
                         ProgramEnd::Refused(refused)
                     }
@@ -270,7 +270,7 @@ impl GojudgeRunner {
                 (index, program, connected.captures, ended)
             });
         }
-        // Ends that nobody was given would keep pipes open.
+        // Unused ends would keep pipes open.
         drop(wires);
         let mut ended = Vec::with_capacity(running.len());
         loop {
@@ -287,7 +287,7 @@ impl GojudgeRunner {
         }
         drop(running);
         ended.sort_by_key(|(index, ..)| *index);
-        // Every program is gone, and so are the other ends of these pipes.
+        // Every program has ended, and so the other ends of these pipes are closed.
         let mut collected: HashMap<usize, Vec<CollectedStream>> = HashMap::new();
         while let Some(task) = tasks.join_next().await {
             if let Some(kept) = task.map_err(failed)? {
@@ -316,7 +316,7 @@ impl GojudgeRunner {
         let ended = match ran.await {
             Ok(exit) => ProgramEnd::Exit(Box::new(exit)),
             Err(SandboxFailure::NoRoom) => ProgramEnd::NoRoom,
-            // Only grants are refused so late, and this face gives none.
+            // Only grants are refused this late, and this face has no grants.
             Err(SandboxFailure::Refused(refusal)) => ProgramEnd::Refused(GojudgeResult::new(
                 GojudgeStatus::InternalError,
                 refusal.message,
@@ -338,13 +338,13 @@ impl GojudgeRunner {
 #[derive(Debug)]
 pub(super) enum ProgramEnd {
     Exit(Box<ProgramExit>),
-    /// Not run: its files do not fit.
+    /// Not run, because its files do not fit.
     NoRoom,
-    /// Not run.
+    /// Not run, with this result.
     Refused(GojudgeResult),
 }
 
-/// Waits for what comes next; for ever where nothing can.
+/// Receives the next request; never returns if there is no receiver.
 async fn next(requests: &mut Option<mpsc::Receiver<CallerRequest>>) -> Option<CallerRequest> {
     match requests {
         Some(requests) => requests.recv().await,
@@ -352,7 +352,7 @@ async fn next(requests: &mut Option<mpsc::Receiver<CallerRequest>>) -> Option<Ca
     }
 }
 
-/// Waits until the caller gives up. Sizes of terminals that it asks for until then are noted.
+/// Waits until the caller cancels. Records requested terminal sizes until then.
 async fn until_cancelled(
     requests: &mut Option<mpsc::Receiver<CallerRequest>>,
     sizes: &mut HashMap<usize, TerminalDimensions>,
@@ -369,7 +369,7 @@ async fn until_cancelled(
     }
 }
 
-/// Passes on what the caller wants. A program that has ended does not heed it.
+/// Forwards a request of the caller. A program that has ended ignores it.
 fn forward_request(request: CallerRequest, controls: &[mpsc::Sender<ProgramControl>]) {
     match request {
         CallerRequest::Cancel => {
@@ -378,7 +378,7 @@ fn forward_request(request: CallerRequest, controls: &[mpsc::Sender<ProgramContr
             }
         }
         CallerRequest::Resize(index, size, noted) => {
-            // One place is kept for the end.
+            // One place is reserved for the stop request.
             if let Some(control) = controls.get(index).filter(|control| control.capacity() > 1) {
                 control.try_send(ProgramControl::Resize(size)).ok();
             }
@@ -387,7 +387,7 @@ fn forward_request(request: CallerRequest, controls: &[mpsc::Sender<ProgramContr
     }
 }
 
-/// Tells the log what the caller is not told.
+/// Logs details that the caller does not receive.
 fn failed(error: impl Into<Box<dyn StdError + Send + Sync>>) -> RunError {
     let error = error.into();
     tracing::error!(error = &*error as &dyn StdError, "failed to prepare the streams of programs");

@@ -1,7 +1,8 @@
-//! Files that callers keep with the server between requests, each its tenant's own.
+//! Files that callers store on the server between requests, each owned by its tenant.
 //!
 //! Content is in sealed anonymous files: nothing is written to a disk, programs get a copy made by
-//! the kernel, and what is deleted while a program is being given it stays whole for that program.
+//! the kernel, and a file that is deleted while a program receives it stays complete for that
+//! program.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -13,9 +14,9 @@ use sandbox::SharedFile;
 
 use super::config::GojudgeConfig;
 
-/// Random bytes of an id: enough that nobody finds one by trying.
+/// Random bytes of an id: enough that ids cannot be guessed.
 const ID_BYTES: usize = 15;
-/// Longest name of a file; what is longer is cut.
+/// Longest name of a file; longer names are cut.
 const NAME_BYTES_MAX: usize = 255;
 
 /// Why a file was not stored.
@@ -24,13 +25,13 @@ pub(super) enum FileStoreError {
     /// The file is too large.
     #[error("the file is larger than {0} bytes")]
     FileTooLarge(u64),
-    /// This tenant has stored as much as one may.
+    /// This tenant has reached its limit.
     #[error("this token has {0} stored already; delete some files first")]
     TenantFull(String),
-    /// All tenants together have.
+    /// All tenants together have reached the limit.
     #[error("the server has {0} stored already")]
     Full(String),
-    /// The kernel gave no memory, descriptor or random bytes.
+    /// The kernel returned no memory, descriptor or random bytes.
     #[error("the file cannot be stored")]
     Io(#[from] io::Error),
 }
@@ -51,10 +52,10 @@ pub(super) struct FileStore {
 #[derive(Debug)]
 struct FileStoreShared {
     bounds: FileStoreBounds,
-    /// Every file that can be named.
+    /// All files that have an id.
     files: Mutex<HashMap<String, StoredFile>>,
-    /// Every file there is: what was deleted is there for as long as a request has it. Locked after
-    /// `files`, never before.
+    /// All existing files: a deleted file exists while a request uses it. Locked after `files`,
+    /// never before.
     counts: Arc<Mutex<FileStoreCounts>>,
 }
 
@@ -71,7 +72,7 @@ struct FileStoreBounds {
 #[derive(Debug, Default)]
 struct FileStoreCounts {
     total: TenantFileUsage,
-    /// No entry for who has nothing.
+    /// Tenants without files have no entry.
     per_tenant: HashMap<Arc<str>, TenantFileUsage>,
 }
 
@@ -89,14 +90,14 @@ struct StoredFile {
     since: Instant,
 }
 
-/// Room that is set aside for one file.
+/// Room reserved for one file.
 #[derive(Debug)]
 pub(super) struct FileReservation {
     shared: Arc<FileStoreShared>,
     share: FileCharge,
 }
 
-/// Room that a file takes, given back when it is dropped: by the last who has the file.
+/// Room of a file, released on drop with the last reference to the file.
 #[derive(Debug)]
 struct FileCharge {
     counts: Arc<Mutex<FileStoreCounts>>,
@@ -123,7 +124,7 @@ impl FileStore {
         }
     }
 
-    /// Sets room aside for an empty file, to grow while its content arrives.
+    /// Reserves room for an empty file, to grow while its content arrives.
     pub(super) fn reserve(
         &self,
         tenant: &str,
@@ -149,7 +150,7 @@ impl FileStore {
         Ok(FileReservation { shared: Arc::clone(&self.shared), share })
     }
 
-    /// Every file that can be named now.
+    /// Returns all files that have an id now.
     fn files(&self, now: Instant) -> MutexGuard<'_, HashMap<String, StoredFile>> {
         let mut files = self.shared.files.lock();
         if let Some(ttl) = self.shared.bounds.ttl {
@@ -158,7 +159,7 @@ impl FileStore {
         files
     }
 
-    /// Stores bytes; the answer is their id.
+    /// Stores bytes; returns their id.
     pub(super) fn add(
         &self,
         tenant: &str,
@@ -171,8 +172,7 @@ impl FileStore {
         room.fill(name, content, now)
     }
 
-    /// Keeps bytes that cannot be named, within what this tenant may have, for as long as somebody
-    /// has the file.
+    /// Keeps bytes without an id, within this tenant's limit, as long as the file is referenced.
     pub(super) fn borrow(
         &self,
         tenant: &str,
@@ -184,7 +184,7 @@ impl FileStore {
         Ok(Arc::new(SharedFile::from_bytes(content)?.with_guard(room.share)))
     }
 
-    /// A file of this tenant with its name.
+    /// Returns a file of this tenant with its name.
     pub(super) fn get(
         &self,
         tenant: &str,
@@ -196,14 +196,14 @@ impl FileStore {
         Some((entry.name.clone(), Arc::clone(&entry.content)))
     }
 
-    /// Names of all files of this tenant by id.
+    /// Returns the names of all files of this tenant by id.
     pub(super) fn list(&self, tenant: &str, now: Instant) -> BTreeMap<String, String> {
         let files = self.files(now);
         let own = files.iter().filter(|(_, entry)| *entry.tenant == *tenant);
         own.map(|(id, entry)| (id.clone(), entry.name.clone())).collect()
     }
 
-    /// Forgets a file of this tenant; says whether there was one.
+    /// Removes a file of this tenant; returns whether it existed.
     pub(super) fn remove(&self, tenant: &str, id: &str, now: Instant) -> bool {
         let mut files = self.files(now);
         let is_own = files.get(id).is_some_and(|entry| *entry.tenant == *tenant);
@@ -212,7 +212,7 @@ impl FileStore {
 }
 
 impl FileReservation {
-    /// Makes room for so many more bytes.
+    /// Reserves room for `more` bytes.
     pub(super) fn grow(&mut self, more: usize) -> Result<(), FileStoreError> {
         let FileReservation { shared, share } = self;
         let bounds = &shared.bounds;
@@ -237,7 +237,7 @@ impl FileReservation {
         Ok(())
     }
 
-    /// Puts a file in its place; the room must be as large as the content.
+    /// Stores the content of a file; the reserved room must be as large as the content.
     pub(super) fn fill(
         self,
         name: &str,
@@ -279,7 +279,7 @@ impl FileStoreCounts {
     }
 }
 
-/// Letters and digits, as in go-judge, but enough of them that nobody guesses one.
+/// Letters and digits, as in go-judge, but enough of them that ids cannot be guessed.
 fn new_id() -> io::Result<String> {
     const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let mut random = [0; ID_BYTES];
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(store.list("a", now), BTreeMap::from([(id.clone(), "x.bin".to_owned())]));
         assert!(store.remove("a", &id, now) && !store.remove("a", &id, now));
         assert!(store.get("a", &id, now).is_none());
-        // What is deleted counts for as long as somebody has it.
+        // A deleted file counts while it is referenced.
         assert_eq!(store.shared.counts.lock().total, TenantFileUsage { files: 1, bytes: 2 });
         assert_eq!(content.read().unwrap(), b"\0\xff");
         drop(content);

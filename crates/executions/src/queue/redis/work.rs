@@ -1,4 +1,4 @@
-//! Claiming, keeping and ending jobs.
+//! Claims, renewals and ends of jobs.
 
 use api::{ExecutionId, ExecutionState};
 use redis::Value;
@@ -11,13 +11,13 @@ use crate::queue::{
     AttemptDisposition, AttemptResult, ClaimQuota, JobClaim, JobLease, LeaseRenewal, QueueError,
 };
 
-/// Number that are claimed in one transaction.
+/// Maximum number of jobs claimed in one transaction.
 const CLAIM_MAX: usize = 128;
-/// Queues that wait of which it is looked whether they are left to other nodes.
+/// Maximum number of waiting queues that are checked for being left to other nodes.
 const RING_MAX: usize = 2000;
-/// Number of times that a claim looks again when what it found is not to be run.
+/// Maximum number of rounds of a claim that finds only jobs that must not run.
 const ROUNDS_MAX: usize = 16;
-/// Why a job expired, for its owner.
+/// Reason for an expired job, for its owner.
 const EXPIRED: &str = "it did not start before its deadline";
 
 /// End of a job in BullMQ's structures.
@@ -58,15 +58,15 @@ impl RedisQueue {
             let before = claims.len();
             self.take_turns(&found, now_ms, &mut claims).await?;
             for claim in claims.iter().skip(before) {
-                // The script kept to it: this is for the next round.
+                // The script has respected the quota; this updates it for the next round.
                 let _is_within = quota.charge(&claim.tenant);
             }
         }
         Ok(claims)
     }
 
-    /// Returns the queues that wait whose jobs are left to other nodes. One that begins to wait
-    /// after the look is taken from once, and its jobs wait here for a part of their limit.
+    /// Returns the waiting queues whose jobs are left to other nodes. From a queue that begins to
+    /// wait after the check, jobs may be claimed once, and wait here for a part of their limit.
     async fn left_elsewhere(&self, quota: &ClaimQuota) -> Result<Vec<String>, QueueError> {
         if !quota.leaves_some() {
             return Ok(Vec::new());
@@ -77,8 +77,8 @@ impl RedisQueue {
         Ok(waiting)
     }
 
-    /// Adds what the script must know of a quota: what each queue may give, -1 for no bound, then
-    /// the queues that may give less, each with its number.
+    /// Adds the quota for the script: the maximum per queue, -1 for no bound, then the queues with
+    /// a lower maximum, each with its number.
     fn with_quota(
         &self,
         mut pick: ScriptCall,
@@ -94,7 +94,7 @@ impl RedisQueue {
                 queues.push((self.place.name.clone(), left));
             }
         }
-        // The last word about a queue counts.
+        // The last entry of a queue counts.
         queues.extend(elsewhere.iter().map(|queue| (queue.clone(), 0)));
         pick = pick.num(most).num(queues.len());
         for (queue, left) in queues {
@@ -103,7 +103,7 @@ impl RedisQueue {
         pick
     }
 
-    /// Lets a job expire that waits beyond its deadline.
+    /// Expires a job that waits beyond its deadline.
     pub(super) async fn expire(&self, id: &ExecutionId, now_ms: u64) -> Result<bool, QueueError> {
         use crate::queue::CancelAnswer;
         let answer = self.take_out(id, None, "expired", EXPIRED, now_ms).await?;
@@ -125,7 +125,7 @@ impl RedisQueue {
             steps.push(claimed.num(self.lease_until(now_ms)).num(now_ms).into());
             locks.push(lock);
         }
-        // A repeat could claim twice; what is lost that way comes back when its lease ends.
+        // A retry could claim twice; jobs lost by not retrying return when their lease expires.
         let answers = self.link.transact(&steps, false).await?;
         let records = answers.into_iter().skip(1).step_by(2);
         for ((queue, lock), record) in queues.iter().zip(locks).zip(records) {
@@ -195,7 +195,7 @@ impl RedisQueue {
         Ok(Some(JobClaim { lease: JobLease { id, token: hold.token() }, tenant, attempt, request }))
     }
 
-    /// Makes a job ours that somebody else added, waiting or running.
+    /// Adopts a job that another producer added, waiting or running.
     pub(super) async fn adopt(
         &self,
         hold: &RedisLease,
@@ -290,7 +290,7 @@ impl RedisQueue {
         self.conclude(id, &hold, FinalState::Failed(&message), ExecutionState::Dead, now_ms).await
     }
 
-    /// The lock is the holder's again if it ran out while nobody took the job.
+    /// Restores the holder's lock if it expired and the job was not taken meanwhile.
     fn relock(&self, id: &ExecutionId, hold: &RedisLease) -> TransactionStep {
         let relock = ScriptCall::new("relock").arg(&*id.0).arg(&*hold.lock);
         relock.num(millis(LOCK_GRACE)).into()
@@ -338,7 +338,7 @@ impl RedisQueue {
             keys.marker(),
         ]);
         let options = finished_options(&hold.lock, self.lock_ms(), self.config.attempts_max)?;
-        // No next job with the answer, and no fields to change.
+        // Requests no next job with the answer, and changes no fields.
         cmd.arg(&*hold.job).arg(now_ms).arg(field).arg(value).arg(target).arg("0");
         cmd.arg(keys.key_prefix()).arg(options).arg("");
         let message = match last {
@@ -351,7 +351,7 @@ impl RedisQueue {
         ended(self.link.transact(&steps, true).await?)
     }
 
-    /// Queues an attempt's job again. `stalled` tells so in the way of BullMQ.
+    /// Queues an attempt's job again. `stalled` reports that in BullMQ's way.
     pub(super) async fn requeue(
         &self,
         id: &ExecutionId,
@@ -387,7 +387,7 @@ impl RedisQueue {
     }
 }
 
-/// Returns what the last step of a transaction says became of the attempt.
+/// Returns the disposition of the attempt from the last step of a transaction.
 fn ended(mut answers: Vec<Value>) -> Result<AttemptDisposition, QueueError> {
     let word = RedisReply::of(answers.pop().unwrap_or(Value::Nil)).word()?;
     if word == "fenced" {
@@ -397,7 +397,7 @@ fn ended(mut answers: Vec<Value>) -> Result<AttemptDisposition, QueueError> {
     }
 }
 
-/// The language a request names, for lists; nothing when it is no request.
+/// Returns the language that a request names, for lists; empty if it is not a valid request.
 fn language(request: &[u8]) -> String {
     let Ok(serde_json::Value::Object(request)) = serde_json::from_slice(request) else {
         return String::new();

@@ -1,4 +1,4 @@
-//! The operations of the queue: each is one transaction, and what it means for the schedule.
+//! The operations of the queue: each is one transaction, followed by its effect on the schedule.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -22,26 +22,28 @@ use super::room::{QueueLoad, QueueRoom};
 use super::upkeep::{self, BATCH_MAX};
 use super::{accept, reads, schema};
 
-/// Jobs that one claim takes at most: their requests are in memory together.
+/// Maximum number of jobs that one claim takes: their requests are in memory together.
 const CLAIM_MAX: usize = 256;
 
-/// Number of times that a claim reads the shared window again before it answers with what it has.
+/// Maximum number of times that a claim reads the shared window before it returns the jobs that it
+/// has.
 const WINDOWS_MAX: usize = 4;
 
-/// Batches of each kind that one sweep does; the rest is for the next one.
+/// Maximum number of batches of each kind in one sweep; the next sweep handles the rest.
 const SWEEP_BATCHES_MAX: usize = 20;
 
-/// Number of times that a push is tried that met the same idempotency key at the same moment.
+/// Maximum number of attempts of a push that collides with another push of the same idempotency
+/// key.
 const PUSH_ATTEMPTS_MAX: usize = 3;
 
-/// Time that an estimate of what waits is believed, where others share the store.
+/// Maximum age of the count of waiting jobs, if others share the store.
 const COUNT_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Interval at which it is looked for jobs of other servers that announce them: for those whose
-/// announcement was lost, and for those that wait again.
+/// Polling interval for jobs of other servers that announce them: for jobs whose announcement was
+/// lost, and for jobs that wait again.
 const ANNOUNCED_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum age of an estimate that would refuse a job.
+/// Maximum age of a count that would refuse a job.
 const REFUSING_COUNT_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// State that all clones of a queue share.
@@ -50,20 +52,21 @@ pub(super) struct SqlQueueShared {
     config: QueueConfig,
     /// Jobs that are known to wait.
     order: Mutex<JobOrder>,
-    /// Number of jobs that wait or are about to.
+    /// Load of jobs that wait or are about to.
     room: Mutex<QueueRoom>,
-    /// When `room` was counted last, where others share the store.
+    /// Time of the last count in `room`, if others share the store.
     counted_ms: Mutex<Option<u64>>,
-    /// There may be something to claim. Its one permit is for a worker that was about to wait.
+    /// Notified when there may be a job to claim. Its one permit is for a worker that is about to
+    /// wait.
     pub(super) changed: Notify,
-    /// Other servers say when they have accepted jobs.
+    /// Whether other servers announce accepted jobs.
     are_announced: AtomicBool,
 }
 
 enum JobOrder {
-    /// All of them.
+    /// All waiting jobs.
     Whole(JobSchedule),
-    /// Some of them.
+    /// Some of the waiting jobs.
     Window(ScheduleWindow),
 }
 
@@ -84,7 +87,7 @@ impl SqlQueueShared {
         }
     }
 
-    /// Interval at which an idle server looks for jobs of others.
+    /// Returns the interval at which an idle server polls for jobs of others.
     pub(super) fn poll_interval(&self) -> Duration {
         match self.are_announced.load(Ordering::Relaxed) {
             true => ANNOUNCED_LOOK_INTERVAL,
@@ -96,7 +99,7 @@ impl SqlQueueShared {
         self.are_announced.store(are_announced, Ordering::Relaxed);
     }
 
-    /// Reads the window before the next claim, which is now.
+    /// Makes the next claim read the window, and triggers it now.
     pub(super) fn wake(&self) {
         if let JobOrder::Window(feed) = &mut *self.order.lock() {
             feed.forget_age();
@@ -125,7 +128,7 @@ impl SqlQueueShared {
         self.store.read(name, body).await.map_err(unavailable)
     }
 
-    /// A job waits, in the table.
+    /// Adds a waiting job that is in the table.
     fn waits(&self, job: WaitingJob) {
         match &mut *self.order.lock() {
             JobOrder::Whole(schedule) => schedule.insert(job),
@@ -133,14 +136,14 @@ impl SqlQueueShared {
         }
     }
 
-    /// A job waits again that had a place before.
+    /// Adds a job that waits again.
     fn waits_again(&self, job: WaitingJob) {
         self.room.lock().enter(&job.tenant, QueueLoad::one(job.bytes));
         self.waits(job);
         self.changed.notify_one();
     }
 
-    /// A job waits no more, in the table.
+    /// Removes a job that no longer waits, according to the table.
     fn waits_no_more(&self, id: &ExecutionId, tenant: &str, bytes: u64) {
         match &mut *self.order.lock() {
             JobOrder::Whole(schedule) => schedule.remove(id),
@@ -149,7 +152,7 @@ impl SqlQueueShared {
         self.room.lock().leave(tenant, QueueLoad::one(bytes));
     }
 
-    /// Ends what an earlier process left running, and learns what waits.
+    /// Ends attempts that an earlier process left running, and reads the waiting jobs.
     pub(super) async fn recover(&self, now_ms: u64) -> Result<(), SqlStoreError> {
         loop {
             let config = self.config.clone();
@@ -197,7 +200,7 @@ impl SqlQueueShared {
                 })
                 .await;
             match answer {
-                // Another server wrote one of the keys; now it is there to be found.
+                // Another server has just written one of the keys; the next try finds it.
                 Err(SqlStoreError::Constraint { .. })
                     if !self.is_alone() && attempt < PUSH_ATTEMPTS_MAX =>
                 {
@@ -206,7 +209,7 @@ impl SqlQueueShared {
                 other => break other.map_err(unavailable),
             }
         };
-        // The reservation becomes the new jobs, and the rest of it is given back.
+        // The reservation becomes the new jobs, and its rest is released.
         let mut unused = reserved;
         if let Ok(pushed) = &answer {
             for (job, _) in jobs.iter().zip(pushed).filter(|(_, it)| **it == PushOutcome::New) {
@@ -223,7 +226,7 @@ impl SqlQueueShared {
         answer
     }
 
-    /// Takes places for all of the jobs that were not pushed before.
+    /// Reserves room for the jobs that were not pushed before.
     async fn reserve(
         &self,
         jobs: &Arc<[NewJob]>,
@@ -235,7 +238,7 @@ impl SqlQueueShared {
         if answer.is_ok() {
             return Ok(wanted);
         }
-        // Full, perhaps: what was pushed before needs no place, and others may have made room.
+        // Possibly full: jobs that were pushed before need no room, and others may have made room.
         self.recount(REFUSING_COUNT_AGE_MAX, now_ms).await?;
         let all = Arc::clone(jobs);
         let known = self
@@ -256,7 +259,7 @@ impl SqlQueueShared {
         Ok(wanted)
     }
 
-    /// Counts what waits, when others share the store and the last count is too old.
+    /// Counts the waiting jobs, if others share the store and the last count is too old.
     async fn recount(&self, age_max: Duration, now_ms: u64) -> Result<(), QueueError> {
         if self.is_alone() {
             return Ok(());
@@ -266,7 +269,7 @@ impl SqlQueueShared {
             if counted_ms.is_some_and(|at| now_ms.saturating_sub(at) < milliseconds(age_max)) {
                 return Ok(());
             }
-            // Before it is done, so that one does it and not all.
+            // Set before the count, so that only one caller counts.
             *counted_ms = Some(now_ms);
         }
         let tenants = self.read("queue.count", upkeep::waiting).await?;
@@ -284,10 +287,11 @@ impl SqlQueueShared {
         let mut claims = Vec::new();
         for _ in 0..WINDOWS_MAX {
             match self.claim_some(max - claims.len(), &mut quota, now_ms).await {
-                // What is claimed must not be lost because more could not be.
+                // Claimed jobs must not be lost because a further claim failed.
                 Err(_) if !claims.is_empty() => break,
                 Err(error) => return Err(error),
-                // Whose window holds nothing but what is left to others sees the next one.
+                // If the window has only jobs that are left to other nodes, the next window is
+                // read.
                 Ok(more) if more.is_empty() && !self.moves_on() => break,
                 Ok(more) => claims.extend(more),
             }
@@ -297,13 +301,13 @@ impl SqlQueueShared {
             JobOrder::Window(feed) => feed.is_empty(),
         };
         if !is_empty && !claims.is_empty() {
-            // For the next worker, because a permit wakes one.
+            // For the next worker, because a permit wakes only one.
             self.changed.notify_one();
         }
         Ok(claims)
     }
 
-    /// Returns whether the window shows nothing more that could be taken, and moves on.
+    /// Returns whether the window has no more jobs to claim, and the next window is used.
     fn moves_on(&self) -> bool {
         match &*self.order.lock() {
             JobOrder::Whole(_) => false,
@@ -355,7 +359,7 @@ impl SqlQueueShared {
         }
     }
 
-    /// Reads the window again when it has to be.
+    /// Reads the window again if it is stale.
     async fn refresh(&self, now_ms: u64) -> Result<(), QueueError> {
         let cursor = match &*self.order.lock() {
             JobOrder::Window(feed) if feed.is_stale(now_ms) => feed.cursor(),
@@ -389,7 +393,7 @@ impl SqlQueueShared {
         now_ms: u64,
     ) -> Result<AttemptDisposition, QueueError> {
         let attempts_max = self.config.attempts_max;
-        // Here, not on the thread that writes for all.
+        // Here, not on the thread that writes for all callers.
         let verdict = match &finish {
             AttemptResult::Result(result) => verdict_of(result),
             AttemptResult::Cancelled { .. }
@@ -457,7 +461,7 @@ impl SqlQueueShared {
         now_ms: u64,
     ) -> Result<Vec<ExecutionId>, QueueError> {
         let mut drained = Vec::new();
-        // What comes while this goes on is not meant, so the number of batches is bounded.
+        // Later jobs are not meant to be drained, so the number of batches is bounded.
         for _ in 0..=self.config.queued_max / u64::from(BATCH_MAX) {
             let whose = tenant.clone();
             let batch = self
@@ -503,7 +507,7 @@ impl SqlQueueShared {
     pub(super) async fn sweep(&self, now_ms: u64) -> Result<QueueSweepReport, QueueError> {
         let mut swept = QueueSweepReport::default();
         let old_ms = now_ms.checked_sub(milliseconds(self.config.keep));
-        // Mostly nothing is due, and one read shows it.
+        // Usually nothing is due, and one read shows that.
         let read_due = || {
             self.read("queue.sweep", move |transaction| upkeep::due(transaction, now_ms, old_ms))
         };
@@ -528,7 +532,7 @@ impl SqlQueueShared {
                 }
             }
         }
-        // What waits again may be past its deadline.
+        // Jobs that wait again may be past their deadline.
         if due.leases {
             due = read_due().await?;
         }
@@ -569,7 +573,7 @@ impl SqlQueueShared {
         .await
     }
 
-    /// Forgets the oldest of what has ended, when that is too much.
+    /// Removes the oldest ended jobs beyond the retention limits.
     async fn forget_excess(&self, kept: QueueLoad) -> Result<u64, QueueError> {
         let mut removed = 0;
         let (count, bytes) = (self.config.kept_max, self.config.kept_bytes_max);
@@ -640,7 +644,7 @@ fn waiting(job: &NewJob) -> WaitingJob {
     }
 }
 
-/// Returns the verdict of a result; none when it has none.
+/// Returns the verdict of a result, if it has one.
 fn verdict_of(result: &[u8]) -> Option<Verdict> {
     #[derive(Deserialize)]
     struct ResultVerdict {
