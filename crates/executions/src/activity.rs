@@ -1,5 +1,5 @@
-//! Counters that the history of a server is made of: of all executions, and of each tenant that ran
-//! some lately. Reading them takes no store and looks at no record.
+//! Counters for the history of a server: of all executions, and of each tenant that ran some
+//! recently. Reading them accesses no store and no records.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use parking_lot::Mutex;
 
 use crate::admission::{AdmissionLoad, TenantLoad};
 
-/// Tenants that are counted by themselves. For another one, the one that was idle for longest goes.
+/// Maximum number of tenants that are counted individually. A new one replaces the one that was
+/// idle for longest.
 const TENANTS_MAX: usize = 64;
 
-/// Time without an execution after which a tenant is not counted by itself any more: as long as a
+/// Time without an execution after which a tenant is no longer counted individually: as long as a
 /// history is kept.
 const IDLE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Kinds of verdicts that are counted together.
+/// Classes of verdicts that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerdictClass {
     /// `OK`.
@@ -33,7 +34,7 @@ pub enum VerdictClass {
 }
 
 impl VerdictClass {
-    /// All of them.
+    /// All classes.
     pub const ALL: [VerdictClass; 4] =
         [VerdictClass::Ok, VerdictClass::Failed, VerdictClass::Limit, VerdictClass::Server];
 
@@ -50,7 +51,7 @@ impl VerdictClass {
         }
     }
 
-    /// Name of the class, as a label.
+    /// Returns the name of the class, as a label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,7 +63,7 @@ impl VerdictClass {
     }
 }
 
-/// Counts of executions since the start, and what runs and waits now.
+/// Counts of executions since the start, and of those that run and wait now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecutionTotals {
     /// Executions that got a place to run.
@@ -71,13 +72,13 @@ pub struct ExecutionTotals {
     pub ended: [u64; 4],
     /// Requests that were refused.
     pub refused: u64,
-    /// Executions that run.
+    /// Executions that run now.
     pub running: usize,
-    /// Executions that wait for a place to run.
+    /// Executions that wait for a place now.
     pub waiting: usize,
 }
 
-/// Reading of all counters.
+/// A reading of all counters.
 #[derive(Clone, Debug, Default)]
 pub struct ExecutionActivity {
     /// Executions of all tenants.
@@ -86,7 +87,7 @@ pub struct ExecutionActivity {
     pub wait: LatencyCounts,
     /// Times for which programs ran.
     pub run: LatencyCounts,
-    /// Tenants that are counted by themselves.
+    /// Tenants that are counted individually.
     pub tenants: Vec<(Arc<str>, ExecutionTotals)>,
 }
 
@@ -115,14 +116,14 @@ struct TenantActivityCounters {
     used: Instant,
 }
 
-/// Counters of executions as they go.
+/// Live counters of executions.
 #[derive(Debug, Default)]
 pub(crate) struct ActivityCounters {
     total: Counters,
     wait: LatencyHistogram,
     run: LatencyHistogram,
     tenants: Mutex<HashMap<Arc<str>, TenantActivityCounters>>,
-    /// Tenants that had to make room for others.
+    /// Number of tenants that were replaced by others.
     displaced: AtomicU64,
 }
 
@@ -170,7 +171,7 @@ impl ActivityCounters {
         counters
     }
 
-    /// Returns what was counted, with the load of `admission`: of all, and of each tenant.
+    /// Returns the counts, with the load of `admission`: in total, and of each tenant.
     pub(crate) fn read(
         &self,
         of_all: AdmissionLoad,

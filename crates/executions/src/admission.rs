@@ -260,7 +260,6 @@ impl Admission {
     ///
     /// # Errors
     /// Like [`Admission::enter`]; cancel-safe like it.
-    /// As of [`Admission::enter`]; cancel-safe like it.
     pub(crate) async fn enter_grouped(
         &self,
         tenant: &str,

@@ -1,11 +1,11 @@
-//! Memory of answers: what programs have written is held until a client has taken it, so it is
-//! counted, by tenant and in all.
+//! Memory of answers: output of programs is held until a client has read it, so it is accounted, by
+//! tenant and in total.
 //!
-//! [`AnswerBudget`] hands out [`AnswerMemory`]. A program that runs for a caller has it for the
-//! most that it may write from before it starts; a result that is read from the queue has it from
-//! when it is read. An [`AnswerDocument`] keeps it until its last byte is written or its connection
-//! is gone. A caller who finds none waits for a bounded time, without holding anything that others
-//! need.
+//! [`AnswerBudget`] hands out [`AnswerMemory`]. A program that runs for a caller reserves its
+//! maximum output before it starts; a result that is read from the queue reserves memory when it is
+//! read. An [`AnswerDocument`] keeps the memory until its last byte is written or its connection
+//! ends. A caller for whom there is none waits for a bounded time, without holding resources that
+//! others need.
 
 mod document;
 
@@ -21,26 +21,26 @@ use tokio::time;
 pub(crate) use self::document::AnswerDocument;
 use crate::error::ExecutionError;
 
-/// Results that are read from the queue before it is known how large they are, at one time.
+/// Maximum number of concurrent reads of results from the queue whose size is not known yet.
 const READS_MAX: usize = 4;
 
-/// Bounds of what answers take.
+/// Limits of the memory of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AnswerBounds {
-    /// Bytes of all answers together.
+    /// Maximum bytes of all answers together.
     pub(crate) bytes_max: u64,
-    /// Bytes of one tenant's answers.
+    /// Maximum bytes of one tenant's answers.
     pub(crate) bytes_max_per_tenant: u64,
     /// Time that a caller waits for room.
     pub(crate) wait_max: Duration,
 }
 
-/// Counts what answers hold. Shared by everything that answers.
+/// Accounts the memory of answers. Shared by all components that answer.
 #[derive(Debug)]
 pub(crate) struct AnswerBudget {
     bounds: AnswerBounds,
     used: Mutex<UsedBytes>,
-    /// AnswerMemory became free.
+    /// Notified when memory becomes free.
     freed: Notify,
     reads: Semaphore,
 }
@@ -51,7 +51,7 @@ struct UsedBytes {
     by_tenant: HashMap<Arc<str>, u64>,
 }
 
-/// Memory for one answer, given back on drop.
+/// Memory for one answer, released on drop.
 #[derive(Debug)]
 pub(crate) struct AnswerMemory {
     answers: Arc<AnswerBudget>,
@@ -59,12 +59,12 @@ pub(crate) struct AnswerMemory {
     bytes: u64,
 }
 
-/// Time to wait for room.
+/// Maximum wait for room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AnswerPatience {
-    /// The time that a caller is made to wait.
+    /// The maximum time that a caller waits.
     Caller,
-    /// Without end: for what was accepted already.
+    /// Without limit: for executions that were accepted already.
     Endless,
 }
 
@@ -74,7 +74,7 @@ impl AnswerBudget {
         Arc::new(AnswerBudget { bounds, used: Mutex::default(), freed: Notify::new(), reads })
     }
 
-    /// The end of a wait that begins now.
+    /// Returns the deadline of a wait that begins now.
     pub(crate) fn deadline(&self, patience: AnswerPatience) -> Option<Instant> {
         match patience {
             AnswerPatience::Caller => Some(clock::now() + self.bounds.wait_max),
@@ -82,14 +82,14 @@ impl AnswerBudget {
         }
     }
 
-    /// The right to read one result of unknown size.
+    /// Waits for the permit to read one result of unknown size.
     pub(crate) async fn reading(&self) -> Option<SemaphorePermit<'_>> {
-        // Never closed.
+        // The semaphore is never closed.
         self.reads.acquire().await.ok()
     }
 
-    /// Memory for an answer, where there is some now. What is larger than all that a tenant may
-    /// have gets it when nothing else of that tenant's has any.
+    /// Returns memory for an answer, if it is available now. An answer larger than a tenant's limit
+    /// gets memory when no other answer of that tenant has any.
     pub(crate) fn try_enter(
         self: &Arc<AnswerBudget>,
         tenant: &str,
@@ -110,10 +110,10 @@ impl AnswerBudget {
         Ok(AnswerMemory { answers: Arc::clone(self), tenant, bytes })
     }
 
-    /// Waits until there would be room, and takes none. Cancel-safe.
+    /// Waits until there would be room, without taking it. Cancel-safe.
     ///
     /// # Errors
-    /// When there was none until the deadline: the tenant's own answers, or everybody's, take it.
+    /// If there was none until the deadline: the tenant's own answers, or all answers, occupy it.
     pub(crate) async fn wait(
         &self,
         tenant: &str,
@@ -123,7 +123,7 @@ impl AnswerBudget {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
-            // Before the look, so that what is freed during it is not missed.
+            // Registered before the check, so that memory freed during it is not missed.
             freed.as_mut().enable();
             let Err(error) = self.used.lock().check(&self.bounds, tenant, bytes) else {
                 return Ok(());
@@ -140,7 +140,7 @@ impl AnswerBudget {
     /// Waits for room and takes it. Cancel-safe.
     ///
     /// # Errors
-    /// When there was none until the deadline.
+    /// If there was none until the deadline.
     pub(crate) async fn room(
         self: &Arc<AnswerBudget>,
         tenant: &str,
@@ -197,8 +197,8 @@ impl UsedBytes {
 }
 
 impl AnswerMemory {
-    /// Counts what an answer came to. It may be more than was asked for, which keeps the next one
-    /// waiting.
+    /// Sets the actual size of an answer. It may exceed the reservation, which makes the next
+    /// answer wait.
     pub(crate) fn set(&mut self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let mut used = self.answers.used.lock();

@@ -1,9 +1,9 @@
-//! Work on long texts, away from the runtime's threads: answers, and whatever else takes time for
+//! Work on long texts, away from the runtime's threads: answers, and other work that takes time for
 //! each byte of a program's output.
 //!
-//! Callers take turns for these threads, one poll each ([`node::fair`]). A poll that encodes or
-//! reads megabytes keeps a thread from all of them for as long as that takes; so what grows with a
-//! program's output is done elsewhere when there is much of it.
+//! Callers take turns on these threads, one poll each ([`node::fair`]). A poll that encodes or
+//! reads megabytes blocks a thread for all of them; so work that grows with a program's output runs
+//! on a blocking thread if there is much of it.
 
 use std::error::Error;
 
@@ -12,13 +12,13 @@ use tokio::task::JoinError;
 
 use crate::answers::{AnswerDocument, AnswerMemory};
 
-/// Bytes that are worked on where one is: another thread would cost more.
+/// Maximum bytes that are processed on the current thread: another thread would cost more.
 const AT_ONCE_BYTES: usize = 256 << 10;
 
-/// Does work that takes time for each of so many bytes.
+/// Runs work that takes time for each of `bytes` bytes.
 ///
 /// # Errors
-/// When it panicked, or the runtime ended first.
+/// If it panicked, or the runtime ended first.
 pub(crate) async fn aside<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
@@ -29,11 +29,11 @@ pub(crate) async fn aside<T: Send + 'static>(
     }
 }
 
-/// Writes an answer of so many bytes of output. Its memory is held by the work, which goes on to
-/// its end also when nobody waits for it any more.
+/// Writes an answer with `bytes` bytes of output. The work itself holds the memory, because it runs
+/// to its end even if the caller no longer waits.
 ///
 /// # Errors
-/// When it cannot be written. The log says why.
+/// If it cannot be written. The log has the reason.
 pub(crate) async fn write_answer<E: Error + Send + 'static>(
     bytes: usize,
     rooms: impl IntoIterator<Item = AnswerMemory> + Send + 'static,

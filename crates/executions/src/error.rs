@@ -1,4 +1,4 @@
-//! Why a request was not run: whose fault it is, and whether to try again.
+//! Errors of requests that were not run: who is at fault, and whether to retry.
 
 use std::time::Duration;
 
@@ -7,20 +7,21 @@ use node::store::SqlStoreError;
 
 use crate::queue::QueueError;
 
-/// Short enough to be worth waiting for, long enough not to be a busy loop.
+/// Short enough to be worth waiting for, long enough to avoid a busy loop.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The header that makes a second submission of the same harmless
+/// The header that makes a repeated submission harmless
 /// (draft-ietf-httpapi-idempotency-key-header).
 pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// Why a request was not run. What ran has an [`api::Execution`] instead, whatever happened to it.
+/// Reason why a request was not run. A request that ran has an [`api::Execution`] instead, whatever
+/// its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExecutionError {
-    /// The request cannot be run as it is.
+    /// The request is invalid.
     #[error(transparent)]
     Refused(#[from] RequestRefusal),
-    /// This tenant has as many executions waiting as one tenant may have.
+    /// This tenant has the maximum number of waiting executions.
     #[error("this token already has {waiting_max} executions waiting")]
     TooManyWaiting {
         /// `queue_max_per_tenant` of the configuration.
@@ -32,25 +33,25 @@ pub enum ExecutionError {
         /// `queue_max` of the configuration.
         queue_max: usize,
     },
-    /// The requests of this tenant that wait are as large as they may be together.
+    /// The waiting requests of this tenant have reached their maximum size together.
     #[error("this token's waiting executions would have more than {bytes_max} bytes of requests")]
     TooManyBytesWaiting {
         /// `queued_bytes_max_per_tenant` of the configuration.
         bytes_max: u64,
     },
-    /// The requests that wait are as large as they may be together.
+    /// The waiting requests have reached their maximum size together.
     #[error("the waiting executions would have more than {bytes_max} bytes of requests")]
     QueueBytesFull {
         /// `queued_bytes_max` of the configuration.
         bytes_max: u64,
     },
-    /// Answers to this tenant that are not read yet hold as much memory as they may.
+    /// Unread answers to this tenant have reached their maximum size.
     #[error("unread responses of this token hold {bytes_max} bytes, which is its share")]
     TooManyAnswerBytes {
         /// `answers_bytes_max_per_tenant` of the configuration.
         bytes_max: u64,
     },
-    /// All answers that are not read yet hold as much memory as they may.
+    /// Unread answers have reached their maximum size.
     #[error("unread responses hold {bytes_max} bytes, which is the server's limit")]
     AnswerBytesFull {
         /// `answers_bytes_max` of the configuration.
@@ -59,19 +60,19 @@ pub enum ExecutionError {
     /// No place became free while the caller waited.
     #[error("no capacity became free within {} ms; send the request again", .wait_max.as_millis())]
     WaitedTooLong {
-        /// Time that it waited.
+        /// Time that the caller waited.
         wait_max: Duration,
     },
-    /// There is no such execution, or none that this caller may know of.
+    /// There is no such execution, or this caller may not see it.
     #[error("there is no such execution")]
     NotFound,
     /// The execution is not in a state that allows this.
     #[error("{0}")]
     Conflict(String),
-    /// This token may not do that.
+    /// This token may not perform the operation.
     #[error("{0}")]
     Forbidden(&'static str),
-    /// The queue's back end cannot be reached, or has no room.
+    /// The queue's back end cannot be reached, or is full.
     #[error("{0}")]
     Unavailable(&'static str),
 }
@@ -98,8 +99,8 @@ impl From<QueueError> for ExecutionError {
             }
             QueueError::Unavailable(cause) => {
                 if matches!(cause.downcast_ref(), Some(SqlStoreError::Closed)) {
-                    // Only the end of the server closes it: whoever is still being answered then
-                    // has been told, and nothing failed.
+                    // The store only closes when the server ends: pending callers have been
+                    // notified already, and nothing failed.
                     tracing::debug!("the queue was asked behind the end of its store");
                 } else {
                     tracing::error!(error = &*cause as &dyn std::error::Error, "the queue failed");
@@ -123,7 +124,7 @@ pub struct RequestRefusal {
     pub code: ErrorCode,
     /// Path of the offending field: `limits.cpu_ms`, `files[2].name`.
     pub field: String,
-    /// A sentence for a person.
+    /// A sentence for people.
     pub message: String,
 }
 
@@ -145,7 +146,7 @@ impl ExecutionError {
     /// Returns the same error for one execution of a batch.
     pub(crate) fn at(self, index: usize) -> ExecutionError {
         match self {
-            // A header belongs to all of them.
+            // A header applies to the whole batch.
             ExecutionError::Refused(refusal) if refusal.field != IDEMPOTENCY_KEY => {
                 let field = format!("executions[{index}].{}", refusal.field);
                 ExecutionError::Refused(RequestRefusal { field, ..refusal })
@@ -154,7 +155,7 @@ impl ExecutionError {
         }
     }
 
-    /// Returns what to match on.
+    /// Returns the code for programs to match on.
     pub fn code(&self) -> ErrorCode {
         match self {
             ExecutionError::Refused(refusal) => refusal.code,
@@ -172,7 +173,7 @@ impl ExecutionError {
         }
     }
 
-    /// Returns what the caller may see.
+    /// Returns the details that the caller may see.
     pub fn detail(&self) -> ErrorDetail {
         let field = match self {
             ExecutionError::Refused(refusal) => Some(refusal.field.clone()),
@@ -182,7 +183,7 @@ impl ExecutionError {
         ErrorDetail { code: self.code(), message: self.to_string(), field, retry }
     }
 
-    /// When the same request may succeed without being changed.
+    /// Returns the time after which an unchanged retry may succeed.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             ExecutionError::Refused(_)

@@ -1,9 +1,9 @@
-//! Other systems' ways in: their paths, their bodies, their errors, over the same executions.
+//! HTTP interfaces of other systems: their paths, their bodies, their errors, over the same
+//! executions.
 //!
-//! A face translates and nothing else: it makes an [`api::ExecutionRequest`] of what it is given
-//! and its own kind of answer of the result. Languages have names and numbers of their own there,
-//! so faces, and only faces, know languages by name. `docs/compat.md` lists where a face differs
-//! from what it stands in for.
+//! A face only translates: it turns its input into an [`api::ExecutionRequest`] and the result into
+//! its own format. Languages have names and numbers of their own there, so faces, and only faces,
+//! know languages by name. `docs/compat.md` lists the differences between a face and its original.
 
 pub mod gojudge;
 pub mod judge0;
@@ -14,10 +14,10 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Parameters of one query or form.
+/// Maximum number of parameters of one query or form.
 const PARAMETERS_MAX: usize = 256;
 
-/// Takes base64 with and without padding; other systems are lenient about it.
+/// Accepts base64 with and without padding, because other systems are lenient about it.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -25,8 +25,8 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Bytes of base64 as callers write it: line breaks, the alphabet for addresses and missing padding
-/// are all taken; anything else is not base64.
+/// Decodes base64 as callers write it: accepts line breaks, the URL-safe alphabet and missing
+/// padding; returns None for other input.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
     let digits = text.bytes().filter(|byte| !byte.is_ascii_whitespace());
     let digits: Vec<u8> = digits
@@ -39,7 +39,7 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
     LENIENT.decode(digits).ok()
 }
 
-/// Names and values of a query or of a form, decoded, in order.
+/// Returns names and values of a query or of a form, decoded, in order.
 fn parameters(text: &str) -> Vec<(String, String)> {
     let pairs = text.split('&').filter(|pair| !pair.is_empty()).take(PARAMETERS_MAX);
     pairs
@@ -50,7 +50,7 @@ fn parameters(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns what `%41` and `+` stand for; what is not UTF-8 then is replaced.
+/// Decodes `%41` and `+`; invalid UTF-8 is replaced.
 fn percent_decoded(text: &str) -> String {
     let hex = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut bytes = Vec::with_capacity(text.len());
@@ -74,12 +74,12 @@ fn percent_decoded(text: &str) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Returns the part of a caller's text that an error repeats.
+/// Returns the part of a caller's text that an error quotes.
 fn excerpt(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
-/// The usual name of a language's entry file here, which is also its fastest one.
+/// Returns the usual name of a language's entry file here, which is also its fastest one.
 fn entry_name(language: &str, extensions: &[String]) -> String {
     match (language, extensions.first()) {
         ("java" | "java-source", _) => "Main.java".to_owned(),

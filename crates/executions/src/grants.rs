@@ -1,7 +1,7 @@
 //! Grants of executions: refused or resolved before they run, and served while they do.
 //!
-//! What grants mean is the gateway's to know ([`node::gateway`]). Here is whose they are, and when
-//! their sockets are open: from just before the program starts until its run has ended.
+//! The gateway ([`node::gateway`]) defines the meaning of grants. This module handles their owners,
+//! and the life of their sockets: from just before the program starts until its run has ended.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -19,15 +19,15 @@ use tokio::sync::oneshot;
 use crate::error::RequestRefusal;
 use crate::sandboxes::{LeasedSandbox, Pending, SandboxFailure};
 
-/// The field of a request that has them.
+/// The field of a request with its grants.
 const FIELD: &str = "grants";
 
-/// Gateway that serves grants, once it is known.
+/// The gateway that serves grants, once it is set.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayCell(OnceLock<Arc<dyn GrantGateway>>);
 
 impl GatewayCell {
-    /// From now on it is this one. The first one stays.
+    /// Sets the gateway, unless one is set already.
     pub(crate) fn set(&self, gateway: Arc<dyn GrantGateway>) {
         let _there_is_one = self.0.set(gateway);
     }
@@ -38,10 +38,10 @@ impl GatewayCell {
         self.0.get().ok_or_else(none)
     }
 
-    /// Returns whether somebody may give these to an execution of his own.
+    /// Checks that a token may give these grants to its own execution.
     ///
     /// # Errors
-    /// When one of them is not his to give, or nobody serves any.
+    /// If the token may not give one of them, or no gateway is set.
     pub(crate) fn authorize(
         &self,
         who: &TokenPrincipal,
@@ -53,11 +53,11 @@ impl GatewayCell {
         }
     }
 
-    /// Takes the grants out of a request, finds out what they mean, and puts what clients look for
-    /// below the request's own environment. `None` when there are none.
+    /// Takes the grants out of a request, resolves them, and adds the gateway's variables to the
+    /// environment, where the request's own take precedence. `None` if there are no grants.
     ///
     /// # Errors
-    /// When one of them cannot be given, or nobody serves any.
+    /// If one of them cannot be given, or no gateway is set.
     pub(crate) fn take(
         &self,
         id: &ExecutionId,
@@ -80,7 +80,7 @@ impl GatewayCell {
     }
 }
 
-/// Checks that sandboxes can have the ports of these grants.
+/// Checks that a sandbox can have the ports of these grants.
 fn check_ports(grants: &[Grant]) -> Result<(), RequestRefusal> {
     if grants.len() > PORTS_MAX {
         let message = format!("there may be at most {PORTS_MAX}");
@@ -100,7 +100,7 @@ fn check_ports(grants: &[Grant]) -> Result<(), RequestRefusal> {
     Ok(())
 }
 
-/// Returns what a gateway refuses, as an error of the request.
+/// Converts a gateway's refusal into an error of the request.
 fn refusal(error: http::HttpError) -> RequestRefusal {
     let detail = error.detail();
     let field = detail.field.clone().unwrap_or_else(|| FIELD.to_owned());
@@ -115,13 +115,13 @@ pub(crate) struct ExecutionGrants {
 }
 
 impl ExecutionGrants {
-    /// Resolves the grants as they are now.
+    /// Resolves the grants in their current state.
     fn resolve(&self) -> Result<Box<dyn GrantOpening>, RequestRefusal> {
         self.gateway.resolve(&self.holder, &self.grants).map_err(refusal)
     }
 
-    /// Attaches the sockets of the grants to a command, as they resolve now: since the request was
-    /// accepted, what was to be granted can have gone away.
+    /// Attaches the sockets of the grants to a command, in their current state: a resource can have
+    /// disappeared since the request was accepted.
     pub(crate) fn attach(
         &self,
         command: &mut SandboxCommand,
@@ -147,7 +147,7 @@ pub(crate) struct GrantSockets {
 }
 
 impl GrantSockets {
-    /// Serves them until it is dropped.
+    /// Serves the sockets until it is dropped.
     async fn serve(self) -> Infallible {
         let Ok(listeners) = self.listeners.await else { return pending().await };
         let _gate = self.opening.open(listeners);

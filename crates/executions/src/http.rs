@@ -25,7 +25,7 @@ use crate::queue::{JobFilter, JobOrder, JobParts as QueueParts};
 use crate::service::ProgramIo;
 use crate::verdict::content_bytes;
 
-/// Executions on a page of a list, unless the caller says otherwise.
+/// Default number of executions on a page of a list.
 const PAGE_DEFAULT: usize = 50;
 
 /// Returns the routes of executions, for [`node::http::HttpShell`] to wrap.
@@ -52,7 +52,7 @@ fn handlers() -> Router<Jobs> {
         .routes()
 }
 
-/// The id in the path. Nobody has one that is not text.
+/// The id in the path; invalid text matches no execution.
 struct ExecutionIdPath(ExecutionId);
 
 impl<S: Send + Sync> FromRequestParts<S> for ExecutionIdPath {
@@ -71,7 +71,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ExecutionIdPath {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct WaitQuery {
-    /// True to answer when the execution has ended.
+    /// True to delay the answer until the execution has ended.
     wait: bool,
 }
 
@@ -105,7 +105,7 @@ async fn submit(
             return Err(http::HttpError::invalid(message).at(field));
         }
     }
-    // Boxed: it holds a request and its result, and stays where it is while it waits.
+    // Boxed: it holds a request and its result, and must not move while it waits.
     let service = jobs.service();
     let mut nothing = ();
     let execution =
@@ -140,13 +140,13 @@ async fn batch(
         may.map_err(|error| if alone { error } else { error.at(index) })?;
     }
     let submissions = request.executions.into_iter().enumerate().map(|(index, request)| {
-        // One key for the batch is one for each of its executions; no key of a header has a line
-        // end, so that none of them is one of a single execution.
+        // One key for the batch becomes one for each of its executions; header values contain no
+        // line end, so none of these collides with the key of a single execution.
         let idempotency_key = key.as_ref().map(|key| format!("{key}\n{index}"));
         JobSubmission { request, idempotency_key, face: None }
     });
     let executions = Box::pin(jobs.submit(&who.token_id, submissions.collect())).await;
-    // What is wrong with a submission that is alone is said as if there were no batch.
+    // For a single submission, `submit` reports errors without an index; a batch has one.
     let executions = executions.map_err(|error| if alone { error.at(0) } else { error })?;
     Ok((StatusCode::ACCEPTED, axum::Json(BatchAnswer { executions })))
 }
@@ -174,13 +174,13 @@ async fn fetch(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FetchQuery {
-    /// True to answer when the execution has ended.
+    /// True to delay the answer until the execution has ended.
     wait: bool,
-    /// `request` for the request beside the record.
+    /// `request` to return the request in addition to the record.
     include: Option<String>,
 }
 
-/// Longest text that is looked for in ids and labels.
+/// Longest text to search for in ids and labels.
 const SEARCH_BYTES_MAX: usize = 256;
 
 #[derive(Debug, Default, Deserialize)]
@@ -193,9 +193,9 @@ struct ExecutionListQuery {
     verdict: Option<String>,
     from_ms: Option<u64>,
     to_ms: Option<u64>,
-    /// Beginning of ids.
+    /// Prefix of ids.
     id: Option<String>,
-    /// Part of labels.
+    /// Text contained in labels.
     text: Option<String>,
     order: Option<ListOrder>,
     /// Id of a token whose executions are listed, or `*`; for operators.
@@ -213,7 +213,7 @@ enum ListOrder {
 }
 
 impl ExecutionListQuery {
-    /// Returns whose executions are asked for; none for all.
+    /// Returns the tenant whose executions are requested; None for all.
     fn owner(&self, who: &TokenPrincipal) -> Result<Option<String>, http::HttpError> {
         match self.tenant.as_deref() {
             None => Ok(Some(who.token_id.to_string())),
@@ -327,11 +327,11 @@ async fn retry(
     Ok(axum::Json(jobs.state(&who.token_id, &id).await?))
 }
 
-/// On whose executions an operation on the queue works.
+/// Tenants to which an operation on the queue applies.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct QueueScope {
-    /// Everybody's; only for operators.
+    /// True for all tenants; only for operators.
     all: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The decision whether an answer is right: by a rule, a checker afterwards, an interactor
-//! meanwhile. Pure: how they ended goes in, a verdict comes out.
+//! Decides whether an answer is right: by a rule, by a checker afterwards, or by an interactor
+//! during the run. Pure: turns the ends of programs into a verdict.
 
 pub(crate) mod compare;
 
@@ -12,42 +12,43 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use crate::verdict::output_bytes;
 
 /// Names of the files that a checker or interactor gets: the test's input, the program's output,
-/// the expected output. Their names follow its own arguments in this order, which is that of
-/// testlib's `registerTestlibCmd` and `registerInteraction`. The output file of an interactor is
-/// its own to write.
+/// the expected output. The names follow its own arguments in this order, which is that of
+/// testlib's `registerTestlibCmd` and `registerInteraction`. An interactor writes the output file
+/// itself.
 pub(crate) const INPUT: &str = "input.txt";
 /// See [`INPUT`].
 pub(crate) const OUTPUT: &str = "output.txt";
 /// See [`INPUT`].
 pub(crate) const ANSWER: &str = "answer.txt";
 
-/// Time that a program and its interactor may go on when the other one has ended. Enough to read
-/// what is left in the pipe and to exit; a judge that has all it needs does not compute for long.
+/// Time that a program or its interactor may continue when the other one has ended. Enough to read
+/// the rest of the pipe and to exit; a judge that has its whole input does not compute for long.
 pub(crate) const PEER_GRACE: Duration = Duration::from_secs(2);
-/// Delay with which the end of a program may be noticed on a busy machine. Two ends that are nearer
-/// than this have no order; then an interactor's refusal counts, because a program that finds
-/// nobody to talk to fails within that time, and a program's failure counts before an interactor's.
+/// Delay with which the end of a program may be noticed on a busy machine. Two ends within this
+/// time have no order; then an interactor's refusal counts, because a program whose interactor has
+/// ended fails within that time, and a program's failure counts before an interactor's.
 const NOTICED_WITHIN: Duration = Duration::from_millis(20);
-/// Bytes that are kept of what a checker or interactor writes, of each stream.
+/// Maximum bytes that are kept of a checker's or interactor's output, for each stream.
 pub(crate) const SAID_BYTES_MAX: u64 = 4096;
 
-/// Codes of a checker or interactor: testlib's "wrong answer" and "presentation error".
+/// Exit codes of a checker or interactor: testlib's "wrong answer" and "presentation error".
 const REFUSES: [i32; 2] = [1, 2];
 /// Signal that ends a program that writes to a pipe without a reader.
 const BROKEN_PIPE: &str = "SIGPIPE";
 
-/// The program of two that ended first.
+/// Which of two programs ended first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstToEnd {
     Program,
-    /// Unknown: the end of each is noticed a little after it.
+    /// Unknown: the end of each is noticed with a delay.
     Together,
     Interactor,
 }
 
 impl FirstToEnd {
-    /// From when the end of each was noticed. `by_limit` tells that the program was ended for one
-    /// of its limits: that is noticed before the end, so the interactor's can only follow.
+    /// Compares the times at which the ends were noticed. `by_limit` is true if the program was
+    /// killed for one of its limits: that is noticed before its end, so the interactor's end can
+    /// only follow.
     pub(crate) fn by_clock(program: Duration, interactor: Duration, by_limit: bool) -> FirstToEnd {
         let apart = if by_limit { Duration::ZERO } else { NOTICED_WITHIN };
         if program.saturating_add(apart) < interactor {
@@ -60,34 +61,34 @@ impl FirstToEnd {
     }
 }
 
-/// Amount of what a program has said to its interactor.
+/// Amount of a program's output to its interactor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TalkVolume {
-    /// No more than it may write.
+    /// Within its output limit.
     WithinLimit,
     /// More than its output limit, which is this: it is passed on, at the program's risk.
     BeyondLimit(u64),
-    /// More than is passed on, so that it was stopped.
+    /// More than the maximum that is passed on, so the program was stopped.
     TooMuch(u64),
 }
 
-/// The ends of a program and its interactor, and what led to them.
+/// The order of the ends of a program and its interactor, and their circumstances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TalkEnding {
     pub(crate) first: FirstToEnd,
-    /// True when the program was stopped for going on after the interactor.
+    /// True if the program was stopped because it continued after the interactor.
     pub(crate) stopped: bool,
     pub(crate) volume: TalkVolume,
 }
 
-/// Opinion of a checker or interactor, by its exit code.
+/// Judgement of a checker or interactor, by its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JudgeOpinion {
     Right,
     Wrong,
-    /// Failed at its own task.
+    /// The judge itself failed.
     Broken,
-    /// Cove failed at running it.
+    /// Cove failed to run the judge.
     Lost,
 }
 
@@ -100,7 +101,7 @@ fn opinion(judge: &StageOutcome) -> JudgeOpinion {
     }
 }
 
-/// Lays the opinion of a checker over the outcome of a program that ended well.
+/// Applies the judgement of a checker to the outcome of a program that ended well.
 pub(crate) fn apply_checker(program: &mut StageOutcome, checker: &StageOutcome) {
     program.verdict = match opinion(checker) {
         JudgeOpinion::Right => Verdict::Ok,
@@ -111,11 +112,11 @@ pub(crate) fn apply_checker(program: &mut StageOutcome, checker: &StageOutcome) 
     program.message = message_of("checker", checker);
 }
 
-/// Lays the opinion of an interactor over the outcome of the program it talked to.
+/// Applies the judgement of an interactor to the outcome of its program.
 ///
-/// The program's own failure counts, unless it follows from the interactor's end: then that had
-/// decided before. An interactor that reaches one of its limits over a program that says more than
-/// its output limit has not failed: the program has.
+/// The program's own failure counts, unless it follows from the interactor's end: then the
+/// interactor had already decided. If an interactor reaches one of its limits because the program
+/// sends more than its output limit, the program has failed and not the interactor.
 pub(crate) fn apply_interactor(
     program: &mut StageOutcome,
     interactor: &StageOutcome,
@@ -171,7 +172,7 @@ pub(crate) fn apply_interactor(
     }
 }
 
-/// The outcome of a program that was not run, because its judge could not be compiled.
+/// Returns the outcome of a program that was not run because its judge could not be compiled.
 pub(crate) fn not_compiled(who: &str, compiler: &StageOutcome) -> StageOutcome {
     let verdict = match compiler.verdict {
         Verdict::Ie => Verdict::Ie,
@@ -184,7 +185,7 @@ pub(crate) fn not_compiled(who: &str, compiler: &StageOutcome) -> StageOutcome {
     }
 }
 
-/// Returns the message of a judge: its standard error, else its standard output, else how it ended.
+/// Returns the message of a judge: its standard error, else its standard output, else its end.
 fn message_of(who: &str, judge: &StageOutcome) -> Option<String> {
     let text = [&judge.stderr, &judge.stdout].into_iter().map(|text| text.trim());
     let text = text.filter(|text| !text.is_empty()).map(str::to_owned).next();
@@ -206,8 +207,8 @@ fn message_of(who: &str, judge: &StageOutcome) -> Option<String> {
     }
 }
 
-/// Leaves the output out of `outcome` when the answer holds too much of it already; `left` is what
-/// it may still hold.
+/// Removes the output from `outcome` if the answer already contains too much of it; `left` is the
+/// remaining budget.
 pub(crate) fn bound_output(outcome: &mut StageOutcome, left: &mut u64) {
     let bytes = u64::try_from(output_bytes(outcome)).unwrap_or(u64::MAX);
     if bytes <= *left {
@@ -227,9 +228,9 @@ pub(crate) fn bound_output(outcome: &mut StageOutcome, left: &mut u64) {
     });
 }
 
-/// The exact bytes of an outcome's standard output.
+/// Returns the exact bytes of an outcome's standard output.
 pub(crate) fn stdout_bytes(outcome: &StageOutcome) -> Vec<u8> {
-    // What is in `stdout_base64` was written by this server, and decodes.
+    // This server wrote `stdout_base64`, so it decodes.
     let exact = outcome.stdout_base64.as_ref().and_then(|text| BASE64.decode(text).ok());
     exact.unwrap_or_else(|| outcome.stdout.as_bytes().to_vec())
 }

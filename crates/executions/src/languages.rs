@@ -1,4 +1,4 @@
-//! Languages: the language table, matched with what this host has.
+//! Languages: the language table, matched with the tools of this host.
 
 mod find;
 mod probe;
@@ -26,27 +26,27 @@ use self::template::LocatedTool;
 use self::warm::WarmEntry;
 use crate::error::RequestRefusal;
 
-/// `PATH` inside sandboxes, before the directories of the languages' own tools.
+/// `PATH` in sandboxes, before the directories of the languages' own tools.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Environment of every program beside `PATH`, unless its language or its caller says otherwise.
+/// Environment of every program besides `PATH`; its language and its caller can override it.
 pub(crate) const ENVIRONMENT: [(&str, &str); 2] = [("HOME", "/home/user"), ("LANG", "C.UTF-8")];
 
 /// Host in which tools are searched.
 #[derive(Clone, Debug, Default)]
 pub struct ToolHost {
-    /// The home directory whose toolchains may be shown (`~` in the table).
+    /// The home directory whose toolchains sandboxes may see (`~` in the table).
     pub home: Option<PathBuf>,
-    /// Directory for prepared files of languages, such as a compiled standard library. Without it
-    /// they start from nothing in every sandbox.
+    /// Directory for prepared files of languages, such as a compiled standard library. Without it,
+    /// languages start without prepared files in every sandbox.
     pub cache: Option<PathBuf>,
 }
 
-/// Turns a command of the host into one that ends with this process and takes what it has started
-/// with it: [`sandbox::tied`] wherever `main` serves it.
+/// Turns a command of the host into one that ends with this process, together with its children:
+/// [`sandbox::tied`] if `main` supports it.
 pub type Tie = fn(&[OsString]) -> Vec<OsString>;
 
-/// Every configured language and where its tools are. Cheap to clone.
+/// All configured languages and the locations of their tools. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Languages {
     inner: Arc<LanguagesInner>,
@@ -75,7 +75,8 @@ pub(crate) struct ConfiguredLanguage {
     pub(crate) compile_limits: api::LimitSpec,
     hint: Option<String>,
     ways: Vec<LanguageVariant>,
-    /// Index of the way to use, or why there is none. Empty until a version had to be asked for.
+    /// Index of the chosen way, or the reason why there is none. Empty until a required version is
+    /// known.
     choice: OnceCell<Result<usize, String>>,
 }
 
@@ -87,18 +88,18 @@ pub(crate) struct LanguageVariant {
     pub(crate) env: Vec<(String, ArgumentTemplate)>,
     pub(crate) compile_env: Vec<(String, ArgumentTemplate)>,
     pub(crate) prepared: Option<PreparedDirectory>,
-    /// Files that compiling makes, where the table says it.
+    /// Files that compiling makes, if the table lists them.
     pub(crate) artifacts: Option<CompileArtifacts>,
-    /// Interpreter to start ahead of programs.
+    /// Interpreter to start before programs arrive.
     warm: Option<WarmEntry>,
-    /// The programs on the host that it uses.
+    /// The programs of the host that it uses.
     programs: Vec<PathBuf>,
     version: String,
     missing: Vec<String>,
     at_least: Vec<(String, String)>,
 }
 
-/// A language together with the way that is used here.
+/// A language with the way that is used here.
 #[derive(Clone, Debug)]
 pub(crate) struct LanguageProgram {
     pub(crate) language: Arc<ConfiguredLanguage>,
@@ -110,8 +111,8 @@ impl LanguageProgram {
         &self.language.ways[self.way]
     }
 
-    /// Tells its tools from others, and from other versions of themselves. What those call in turn
-    /// is taken to change with them.
+    /// Returns a text that identifies its tools and their versions. Programs that these call in
+    /// turn are assumed to change with them.
     pub(crate) fn tools(&self) -> String {
         let tools = self.way().programs.iter();
         let tools = tools.map(|path| format!("{} {}\n", path.display(), probe::fingerprint(path)));
@@ -120,11 +121,11 @@ impl LanguageProgram {
 }
 
 impl Languages {
-    /// Reads the built-in table and `user_file`, and looks for the tools. Starts nothing: versions
-    /// are asked for when somebody wants to know them.
+    /// Reads the built-in table and `user_file`, and looks for the tools. Starts no process:
+    /// versions are detected on demand.
     ///
     /// # Errors
-    /// When a table cannot be read or contradicts itself.
+    /// If a table cannot be read or contradicts itself.
     pub fn load(user_file: Option<&Path>, host: &ToolHost) -> Result<Languages, LoadError> {
         let table = LanguageTable::load(user_file)?;
         let tools = find::find_all(&table.tools, host.home.as_deref());
@@ -158,34 +159,34 @@ impl Languages {
         Ok(Languages { inner: Arc::new(inner) })
     }
 
-    /// Directories that sandboxes have to show for the tools to be there.
+    /// Returns the directories that sandboxes must show so that the tools exist there.
     pub fn toolchains(&self) -> Vec<sandbox::Toolchain> {
         self.inner.toolchains.clone()
     }
 
-    /// Canonical name of the language of files called `*.extension`.
+    /// Returns the canonical name of the language of files called `*.extension`.
     pub fn by_extension(&self, extension: &str) -> Option<&str> {
         self.inner.extensions.get(extension).map(String::as_str)
     }
 
-    /// Every language with what is known of it now, without versions that nobody asked for yet.
+    /// Returns every language with its current state, without versions that are not known yet.
     pub fn list(&self) -> api::LanguageList {
         let languages = self.inner.languages.values().map(|language| self.describe(language));
         api::LanguageList { languages: languages.collect() }
     }
 
-    /// Every language, after every version is known.
+    /// Returns every language, after all versions are detected.
     pub async fn list_with_versions(&self) -> api::LanguageList {
         self.probe().await;
         self.list()
     }
 
-    /// Asks every tool that is used for its version, all at once. Later calls return at once.
+    /// Detects the versions of all tools in use, concurrently. Later calls return at once.
     pub fn probe<'a>(&'a self) -> Boxed<'a, ()> {
         Box::pin(async move {
             let mut tools = BTreeSet::new();
             for language in self.inner.languages.values() {
-                // A way that is decided by a version asks for it here.
+                // If a way depends on a version, that version is detected here.
                 if let Ok(way) = self.choose_way(language).await {
                     tools.insert(language.ways[way].version.clone());
                 }
@@ -206,8 +207,8 @@ impl Languages {
         })
     }
 
-    /// Says of languages that keep prepared files that these are being prepared: before anybody can
-    /// ask, because [`Languages::prepare`] begins when versions are known.
+    /// Marks languages with prepared files as being prepared, before the first request:
+    /// [`Languages::prepare`] begins only when versions are known.
     pub fn announce_preparation(&self) {
         for language in self.inner.languages.values() {
             language
@@ -218,9 +219,9 @@ impl Languages {
         }
     }
 
-    /// Fills the directories of languages that keep prepared files, one after the other and at low
-    /// priority. Until it has finished those languages work, but slower. Dropping it stops the tool
-    /// that runs.
+    /// Fills the directories of languages with prepared files, one after the other and at low
+    /// priority. Until it has finished, those languages work, but slower. Dropping it stops the
+    /// running tool.
     pub fn prepare<'a>(&'a self, tie: Tie) -> Boxed<'a, ()> {
         Box::pin(async move {
             for language in self.inner.languages.values() {
@@ -238,12 +239,13 @@ impl Languages {
         })
     }
 
-    /// The search path inside: the usual directories, then those of every tool that was found.
+    /// Returns the search path in sandboxes: the usual directories, then those of every tool that
+    /// was found.
     pub(crate) fn path(&self) -> &str {
         &self.inner.path
     }
 
-    /// The language called `name`, if it can be used here.
+    /// Returns the language called `name`, if it can be used here.
     pub(crate) async fn choose(&self, name: &str) -> Result<LanguageProgram, RequestRefusal> {
         let language = self.inner.names.get(name).and_then(|name| self.inner.languages.get(name));
         let Some(language) = language else {
@@ -265,7 +267,7 @@ impl Languages {
         language.choice.get_or_init(|| self.decide(language)).await.clone()
     }
 
-    /// The first way whose tools are all there and new enough.
+    /// Returns the first way whose tools all exist and are new enough.
     async fn decide(&self, language: &ConfiguredLanguage) -> Result<usize, String> {
         let mut reasons = Vec::new();
         for (index, way) in language.ways.iter().enumerate() {
@@ -347,7 +349,7 @@ impl ConfiguredLanguage {
         Ok(language)
     }
 
-    /// Decides at once where no version matters, which is nearly everywhere.
+    /// Chooses at once if no version matters, which is the case for nearly all languages.
     fn choose_by_existence(&mut self) {
         for (index, way) in self.ways.iter().enumerate() {
             match (way.missing.is_empty(), way.at_least.is_empty()) {
@@ -373,7 +375,7 @@ impl ConfiguredLanguage {
 }
 
 impl LanguageVariant {
-    /// True while files that the compiler uses are being prepared.
+    /// Returns whether files that the compiler uses are being prepared.
     pub(crate) fn is_preparing(&self) -> bool {
         self.prepared.as_ref().is_some_and(PreparedDirectory::is_filling)
     }
@@ -385,7 +387,7 @@ impl LanguageVariant {
     ) -> Result<LanguageVariant, String> {
         let mut used: BTreeSet<String> = entry.needs.iter().cloned().collect();
         used.extend(entry.at_least.keys().cloned());
-        // A tool that is known but not there stands for nothing: such a way is never used.
+        // A known tool that is missing becomes empty text: such a way is never used.
         let locate = |name: &str| match tools.get(name) {
             Some(found) => {
                 Some(LocatedTool { program: &found.program, directory: &found.directory })
@@ -413,7 +415,7 @@ impl LanguageVariant {
             ArgumentTemplate::parse(arguments, &locate, &mut used)?;
         }
         for (name, tool) in used.clone().iter().filter_map(|name| known.get_key_value(name)) {
-            // Parsed for every tool, so that a mistake shows on every host.
+            // Parsed for every tool, so that a mistake is detected on every host.
             let relocated = environment(&tool.relocated_env, &mut used)?;
             if tools.get(name).is_some_and(|found| found.toolchain.is_some()) {
                 for env in [&mut env, &mut compile_env] {
@@ -446,7 +448,7 @@ fn has(env: &[(String, ArgumentTemplate)], name: &str) -> bool {
     env.iter().any(|(other, _)| other == name)
 }
 
-/// Canonical names by each of the texts that `keys` gives for a language.
+/// Maps each of the texts that `keys` returns for a language to its canonical name.
 fn index(
     languages: &BTreeMap<String, Arc<ConfiguredLanguage>>,
     keys: impl Fn(&ConfiguredLanguage) -> Vec<String>,

@@ -1,4 +1,4 @@
-//! Limits: what a request may leave out, and what it may not exceed.
+//! Limits: defaults for values that a request omits, and maxima that it may not exceed.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ struct LimitField {
     requested: fn(&LimitSpec) -> Option<u64>,
     put: fn(&mut LimitSpec, Option<u64>),
     set: fn(&mut ProgramLimits, u64),
-    /// Below this nothing can start, or the kernel would take it for "no limit".
+    /// Minimum: below it, no program can start, or the kernel would interpret the value as "no
+    /// limit".
     min: u64,
     run: LimitRange,
     compile: LimitRange,
@@ -146,8 +147,8 @@ pub(crate) enum LimitTable {
 }
 
 impl LimitRules {
-    /// Lays the configured values over the built-in ones. No limit on memory exceeds the budget,
-    /// which is all there is to give.
+    /// Combines the configured values with the built-in ones. No memory limit exceeds the budget,
+    /// which is the total available.
     pub(crate) fn new(
         kind: LimitTable,
         defaults: &LimitSpec,
@@ -193,14 +194,14 @@ impl LimitRules {
         Ok(LimitRules { ranges })
     }
 
-    /// Defaults of a language with the most time there is.
+    /// Returns the defaults of a language with the maximum times.
     pub(crate) fn with_all_time(&self, language: &LimitSpec) -> LimitSpec {
         let [cpu, wall] = [CPU, WALL].map(|index| Some(self.ranges[index].max));
         LimitSpec { cpu_ms: cpu, wall_ms: wall, ..*language }
     }
 
-    /// Brings what is asked into its range and fills in the server's defaults; for faces whose
-    /// callers know of no maxima.
+    /// Clamps requested values and fills in the server's defaults; for faces whose callers do not
+    /// know the maxima.
     pub(crate) fn capped(&self, requested: &LimitSpec) -> ProgramLimits {
         let mut limits = ProgramLimits::default();
         for (field, range) in FIELDS.iter().zip(&self.ranges) {
@@ -210,8 +211,8 @@ impl LimitRules {
         limits
     }
 
-    /// Brings what is asked into its range and leaves out what is left out; for faces whose callers
-    /// know of no maxima, in requests of which the language's defaults are to hold.
+    /// Clamps requested values and keeps omitted ones omitted; for faces whose callers do not know
+    /// the maxima, in requests to which the language's defaults apply.
     pub(crate) fn clamped(&self, requested: &LimitSpec) -> LimitSpec {
         let mut clamped = *requested;
         for (field, range) in FIELDS.iter().zip(&self.ranges) {
@@ -221,8 +222,8 @@ impl LimitRules {
         clamped
     }
 
-    /// Fills in what `requested` leaves out, from the language's and then the server's defaults.
-    /// `path` is the field of the request that `requested` stands in.
+    /// Fills in values that `requested` omits, from the language's and then the server's defaults.
+    /// `path` is the field of the request that contains `requested`.
     pub(crate) fn resolve(
         &self,
         path: &str,
@@ -246,7 +247,7 @@ impl LimitRules {
                 Some(requested) => requested,
             };
         }
-        // Who asks for more CPU time than the default wall time leaves room for wants to use it.
+        // A caller that requests more CPU time than the default wall time allows intends to use it.
         if requested.wall_ms.is_none() {
             let room = values[CPU].saturating_mul(2).min(self.ranges[WALL].max);
             values[WALL] = values[WALL].max(room);
@@ -319,7 +320,7 @@ mod tests {
         assert_eq!(rules.clamped(&LimitSpec::default()), LimitSpec::default());
     }
 
-    /// The table of `docs/executions.md`.
+    /// Renders the table of `docs/executions.md`.
     fn table() -> String {
         let size = |name: &str, value: u64| match value {
             _ if !name.ends_with("bytes") => value.to_string(),
@@ -402,7 +403,7 @@ mod tests {
         );
         assert!(new(&none, &field(CPU, 0)).contains("limits_max.cpu_ms is below 1"));
         assert!(new(&field(MEMORY, 1), &none).contains("limits.memory_bytes is below"));
-        // A lower maximum takes the built-in default down with it.
+        // A lower maximum also lowers the built-in default.
         let rules = LimitRules::new(LimitTable::Run, &none, &field(CPU, 5), BUDGET).unwrap();
         assert_eq!(rules.ranges[CPU].default, 5);
     }

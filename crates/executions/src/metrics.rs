@@ -19,7 +19,7 @@ use crate::admission::{Admission, AdmissionLoad};
 use crate::cache::{CacheStats, CompileCache};
 use crate::error::ExecutionError;
 
-/// The parts of an execution whose time is measured.
+/// Parts of an execution whose duration is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimedPart {
     /// Waiting for its turn.
@@ -45,7 +45,7 @@ pub(crate) struct ExecutionMetrics {
     pub(crate) activity: ActivityCounters,
 }
 
-/// Few values each: languages come from the configuration, never from a caller.
+/// Each has few values: languages come from the configuration, never from a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FinishedLabels {
     language: String,
@@ -148,7 +148,7 @@ impl ExecutionMetrics {
     }
 }
 
-/// Running and waiting executions, read on demand: there is no second count that could go wrong.
+/// Running and waiting executions, read on demand, so that no second count can be wrong.
 #[derive(Debug)]
 struct AdmissionGauges {
     admission: Admission,

@@ -8,18 +8,18 @@ use crate::error::RequestRefusal;
 use crate::templates;
 use sandbox::{OutputSink, ProgramExit, SandboxCommand, SandboxError, SandboxLayers, WarmRuntime};
 
-/// Errors of a file that only what a template has put there can be the reason of: EACCES, ENOTDIR,
-/// EISDIR, ELOOP. Without one, a sandbox begins with nothing.
+/// Errors of a file that only content of a template can cause: EACCES, ENOTDIR, EISDIR, ELOOP.
+/// Without a template, a sandbox begins empty.
 const IN_THE_WAY: [i32; 4] = [13, 20, 21, 40];
 
-/// Why a program was not run to its end.
+/// Reason why a program was not run to its end.
 #[derive(Debug)]
 pub(crate) enum SandboxFailure {
     /// The files of the request do not fit into the limits of the request.
     NoRoom,
-    /// The request cannot be run any more as it could when it was accepted.
+    /// The request was accepted, but is not valid any more.
     Refused(RequestRefusal),
-    /// Cove failed; for the log.
+    /// Cove failed; details are for the log.
     Infrastructure(Box<dyn Error + Send + Sync>),
 }
 
@@ -28,31 +28,31 @@ pub(crate) type Pending<'a, T> =
 
 /// Provider of sandboxes.
 pub(crate) trait SandboxProvider: Send + Sync {
-    /// Waits for a prepared one.
+    /// Waits for a prepared sandbox.
     fn sandbox(&self) -> Pending<'_, Box<dyn LeasedSandbox>>;
 
-    /// Waits for one with a loopback, for commands that listen there.
+    /// Waits for a sandbox with a loopback, for commands that listen there.
     fn connected(&self) -> Pending<'_, Box<dyn LeasedSandbox>>;
 
-    /// Waits for one that begins with these layers, with a loopback if it is to be connected.
+    /// Waits for a sandbox over these layers, with a loopback if `is_connected`.
     fn layered<'a>(
         &'a self,
         is_connected: bool,
         layers: &'a SandboxLayers,
     ) -> Pending<'a, Box<dyn LeasedSandbox>>;
 
-    /// The runtimes that are started ahead of their programs.
+    /// Returns the warm runtimes.
     fn runtimes(&self) -> &[WarmRuntime];
 
-    /// Waits for one in which the runtime called `name` waits for its program; `None` when there is
-    /// none to wait for.
+    /// Waits for a sandbox in which the runtime called `name` waits for its program; `None` if
+    /// there is no such runtime.
     fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>>;
 
     /// Returns a sandbox with a warm runtime and a loopback.
     fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>>;
 }
 
-/// A sandbox; dropping it kills everything inside.
+/// A sandbox; dropping it kills all its processes.
 pub(crate) trait LeasedSandbox: Send {
     /// Runs one program to its end.
     fn run<'a>(
@@ -121,7 +121,7 @@ impl LeasedSandbox for sandbox::Sandbox {
 impl From<SandboxError> for SandboxFailure {
     fn from(error: SandboxError) -> SandboxFailure {
         match error {
-            // ENOSPC, and ENOMEM where memory runs out before the disk limit does.
+            // ENOSPC, and ENOMEM if memory runs out before the disk limit is reached.
             SandboxError::File(failure) if [28, 12].contains(&failure.errno) => {
                 SandboxFailure::NoRoom
             }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory of its own that goes when it is dropped.
+/// A private directory that is removed when it is dropped.
 pub(crate) struct ScratchDirectory(PathBuf);
 
 impl ScratchDirectory {
@@ -40,7 +40,7 @@ impl Drop for ScratchDirectory {
 }
 
 /// A table of languages whose tools are fakes in a home directory, so that tests do not depend on
-/// what is installed.
+/// installed tools.
 pub(crate) const TABLE: &str = r#"
 [tools.interp]
 executable = "bin/interp"
@@ -87,7 +87,7 @@ hint = "install nowhere"
 ways = [{ version = "nowhere", run = ["{nowhere}", "{entry}"] }]
 "#;
 
-/// The languages of [`TABLE`] beside the built-in ones.
+/// Returns the languages of [`TABLE`] in addition to the built-in ones.
 pub(crate) fn languages() -> (ScratchDirectory, crate::Languages) {
     let home = ScratchDirectory::new();
     home.write("interp/bin/interp", b"\x7fELF", 0o755);

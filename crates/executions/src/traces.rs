@@ -1,4 +1,5 @@
-//! Spans of executions: what is said of them. Nothing of programs, their input or their output is.
+//! Spans of executions and their attributes. They contain nothing about programs, their input or
+//! their output.
 
 use api::{Execution, StageName, StageOutcome, Verdict};
 use node::traces::{Span, VARIABLE};
@@ -23,8 +24,8 @@ pub(crate) const fn stage_name(stage: StageName) -> &'static str {
     }
 }
 
-/// Says how a stage ended. That a program fails is no failure of the server; that is one which the
-/// server itself failed at.
+/// Records the end of a stage. A program's failure is not a failure of the server; only a failure
+/// of the server itself marks the span as failed.
 pub(crate) fn describe(span: &mut Span, outcome: &StageOutcome) {
     if !span.is_recorded() {
         return;
@@ -48,7 +49,7 @@ pub(crate) fn describe(span: &mut Span, outcome: &StageOutcome) {
     }
 }
 
-/// Says how an execution ended.
+/// Records the end of an execution.
 pub(crate) fn describe_execution<T>(
     span: &mut Span,
     ended: &Result<(Execution, T), ExecutionError>,
@@ -62,7 +63,7 @@ pub(crate) fn describe_execution<T>(
             describe(span, &execution.outcome);
         }
         Err(error) => {
-            // As answers have it.
+            // As in answers.
             let code = serde_json::to_value(error.detail().code).unwrap_or_default();
             let code = code.as_str().unwrap_or_default().to_owned();
             span.set("error.type", code.clone());
@@ -71,7 +72,7 @@ pub(crate) fn describe_execution<T>(
     }
 }
 
-/// Lets a program go on with the trace, by a variable that its own environment wins over.
+/// Lets a program continue the trace, by a variable that its own environment can override.
 pub(crate) fn pass_on(span: &Span, command: &mut SandboxCommand) {
     let Some(scope) = span.scope() else { return };
     let is_set = |entry: &Vec<u8>| {

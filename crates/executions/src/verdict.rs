@@ -1,4 +1,4 @@
-//! From how a program ended to what is said about it. Pure.
+//! Turns the end of a program into its verdict and outcome. Pure.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use sandbox::{LimitBreach, ProgramExit};
 
-/// The exit code a shell gives for a program that is not there.
+/// The exit code of shells for a program that does not exist.
 const NOT_FOUND: i32 = 127;
-/// The exit code a shell gives for a program that cannot be started.
+/// The exit code of shells for a program that cannot be started.
 const NOT_STARTED: i32 = 126;
 
-/// Output that stands twice in an answer, at the top and in its stage or test case; and how much of
-/// output that is not UTF-8 is there for reading, beside the exact bytes. What is longer would make
-/// answers several times as large as what they hold.
+/// Maximum size of output that an answer contains twice, at the top and in its stage or test case;
+/// and maximum size of the readable form of output that is not UTF-8, in addition to its exact
+/// bytes. Longer copies would make answers several times as large as their content.
 pub(crate) const REPEATED_BYTES_MAX: usize = 64 << 10;
-/// Limit for text that JSON needs more than twice its length for: a control character takes six
-/// bytes there (RFC 8259 §7).
+/// Maximum size of text for which JSON needs more than twice its length: a control character takes
+/// six bytes there (RFC 8259 §7).
 const COSTLY_TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// Judges how one stage ended.
+/// Judges the end of one stage.
 pub(crate) fn outcome(stage: StageName, program: &[u8], exit: ProgramExit) -> StageOutcome {
     let (verdict, limit) = judge(&exit);
     let verdict = match (stage, verdict) {
@@ -64,7 +64,8 @@ pub(crate) fn outcome(stage: StageName, program: &[u8], exit: ProgramExit) -> St
     }
 }
 
-/// The outcome of a stage that Cove itself failed to run. Details are for the log, not for callers.
+/// Returns the outcome of a stage that Cove itself failed to run. Details are for the log, not for
+/// callers.
 pub(crate) fn infrastructure_failure() -> StageOutcome {
     StageOutcome {
         verdict: Verdict::Ie,
@@ -85,13 +86,13 @@ pub(crate) fn infrastructure_failure() -> StageOutcome {
     }
 }
 
-/// The strongest of what holds: `OLE TLE MLE SG RE OK`.
+/// Returns the strongest applicable verdict: `OLE TLE MLE SG RE OK`.
 fn judge(exit: &ProgramExit) -> (Verdict, Option<LimitHit>) {
     let breached = |breach| exit.breaches.contains(&breach);
     if breached(LimitBreach::Output) || exit.stdout_truncated || exit.stderr_truncated {
         return (Verdict::Ole, Some(LimitHit::Output));
     }
-    // When both clocks ran out, the engine's order says which did first.
+    // If both limits were reached, the engine's order says which was first.
     let time = exit.breaches.iter().find_map(|breach| match breach {
         LimitBreach::Cpu => Some(LimitHit::Cpu),
         LimitBreach::Wall => Some(LimitHit::Wall),
@@ -100,7 +101,8 @@ fn judge(exit: &ProgramExit) -> (Verdict, Option<LimitHit>) {
     if time.is_some() {
         return (Verdict::Tle, time);
     }
-    // A child that was killed for lack of memory spoils the verdict of a parent that exits with 0.
+    // A child that was killed for lack of memory changes the verdict even if its parent exits with
+    // 0.
     if breached(LimitBreach::Memory) || exit.oom_kills > 0 {
         return (Verdict::Mle, Some(LimitHit::Memory));
     }
@@ -109,7 +111,7 @@ fn judge(exit: &ProgramExit) -> (Verdict, Option<LimitHit>) {
         (None, Some(_), _) => Verdict::Sg,
         (None, None, Some(0)) => Verdict::Ok,
         (None, None, Some(_)) => Verdict::Re,
-        // Neither exited nor was killed: the engine lost it.
+        // Neither exited nor killed: the engine lost it.
         (None, None, None) => Verdict::Ie,
     };
     (verdict, None)
@@ -139,7 +141,7 @@ fn not_started(errno: i32) -> (i32, String) {
     (NOT_STARTED, why.to_owned())
 }
 
-/// The number of a signal by Linux's name of it, such as `SIGINT`; real-time ones have no names.
+/// Returns the number of a signal by Linux's name, such as `SIGINT`; real-time ones have no names.
 pub fn signal_number(name: &str) -> Option<i32> {
     let place = SIGNAL_NAMES.iter().position(|known| *known == name)?;
     i32::try_from(place + 1).ok()
@@ -180,7 +182,7 @@ const SIGNAL_NAMES: [&str; 31] = [
     "SIGSYS",
 ];
 
-/// Linux's name of a signal.
+/// Returns Linux's name of a signal.
 fn signal_name(signal: i32) -> String {
     let index = usize::try_from(signal).ok().and_then(|signal| signal.checked_sub(1));
     match index.and_then(|index| SIGNAL_NAMES.get(index)) {
@@ -190,7 +192,7 @@ fn signal_name(signal: i32) -> String {
     }
 }
 
-/// The text, and the exact bytes too when it is not all there is to them.
+/// Returns the text, and also the exact bytes if the text is not complete.
 fn text(bytes: Vec<u8>) -> (String, Option<String>) {
     match String::from_utf8(bytes) {
         Ok(text) if !is_costly(&text) => (text, None),
@@ -205,13 +207,13 @@ fn text(bytes: Vec<u8>) -> (String, Option<String>) {
     }
 }
 
-/// Tells text that is better carried as bytes: it is long and JSON would take more than twice as
+/// Returns whether text is better sent as bytes: it is long and JSON would take more than twice as
 /// much for it.
 pub(crate) fn is_costly(text: &str) -> bool {
     text.len() > COSTLY_TEXT_BYTES_MAX && json_len(text) > 2 * text.len()
 }
 
-/// Bytes of a text in JSON, without its quotation marks, as serde_json writes it.
+/// Returns the length of a text in JSON, without its quotation marks, as serde_json writes it.
 pub(crate) fn json_len(text: &str) -> usize {
     let bytes = text.bytes().map(|byte| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
@@ -221,7 +223,7 @@ pub(crate) fn json_len(text: &str) -> usize {
     bytes.sum()
 }
 
-/// The part of a costly text that is there for reading.
+/// Returns the readable beginning of a costly text.
 fn beginning(text: &str) -> String {
     let mut end = text.len().min(COSTLY_TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -230,8 +232,8 @@ fn beginning(text: &str) -> String {
     text[..end].to_owned()
 }
 
-/// Takes the output out of `inner` where it is long and stands at the top of the answer as well;
-/// tells whether it did.
+/// Moves long output out of `inner` into the copy for the top of the answer; returns whether it
+/// did.
 pub(crate) fn move_to_top(inner: &mut StageOutcome) -> (StageOutcome, bool) {
     let length = |text: &String, exact: &Option<String>| {
         exact.as_ref().map_or(text.len(), |exact| (exact.len() / 4 * 3).saturating_sub(2))
@@ -250,7 +252,7 @@ pub(crate) fn move_to_top(inner: &mut StageOutcome) -> (StageOutcome, bool) {
     (StageOutcome { stdout, stderr, stdout_base64, stderr_base64, ..inner.clone() }, true)
 }
 
-/// Bytes of output that an outcome holds.
+/// Returns the bytes of output in an outcome.
 pub(crate) fn output_bytes(outcome: &StageOutcome) -> usize {
     let base64 = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     outcome.stdout.len()
@@ -259,7 +261,7 @@ pub(crate) fn output_bytes(outcome: &StageOutcome) -> usize {
         + base64(&outcome.stderr_base64)
 }
 
-/// Bytes of output and files that an execution holds.
+/// Returns the bytes of output and files in an execution.
 pub(crate) fn content_bytes(execution: &Execution) -> usize {
     let stages = execution.stages.iter().map(|stage| output_bytes(&stage.outcome));
     let tests = execution
@@ -270,12 +272,12 @@ pub(crate) fn content_bytes(execution: &Execution) -> usize {
     output_bytes(&execution.outcome) + stages.chain(tests).chain(files).sum::<usize>()
 }
 
-/// Milliseconds with one decimal: finer figures would tell programs about each other.
+/// Milliseconds with one decimal: finer figures would let programs observe each other.
 fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
-/// A file that was asked for.
+/// Returns a requested file.
 pub(crate) fn output_file(name: String, content: Result<Vec<u8>, String>) -> OutputFile {
     let (content, encoding, error) = match content {
         Ok(bytes) => match String::from_utf8(bytes) {

@@ -1,7 +1,7 @@
 //! JSON documents that are written to their clients piece by piece.
 //!
-//! No client makes the server hold a document several times: short parts are serialized, long texts
-//! of a tree are escaped as they are sent, and stored JSON goes out as it was stored.
+//! No client makes the server hold several copies of a document: short parts are serialized at
+//! once, long texts of a tree are escaped as they are sent, and stored JSON is sent as stored.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -21,18 +21,18 @@ use serde_json::Value;
 use super::AnswerMemory;
 use crate::verdict::json_len;
 
-/// Bytes of one piece. A connection holds a few of them beside the document.
+/// Size of one piece. A connection holds a few of them in addition to the document.
 const PIECE_BYTES: usize = 64 << 10;
-/// Text of a tree that is escaped when it is sent; shorter text is cheaper to copy.
+/// Minimum length of text that is escaped when it is sent; shorter text is cheaper to copy.
 const LONG_TEXT_BYTES: usize = 16 << 10;
-/// Text that is escaped at one time: a piece has six times as much at most.
+/// Length of text that is escaped at a time: a piece has at most six times as much.
 const ESCAPED_AT_ONCE_BYTES: usize = 16 << 10;
 
-/// A JSON document on its way to a client, with the memory it takes.
+/// A JSON document that is being sent to a client, with its memory.
 #[derive(Debug)]
 pub(crate) struct AnswerDocument {
     parts: VecDeque<DocumentPart>,
-    /// Bytes that are not sent yet.
+    /// Number of bytes that are not sent yet.
     left: usize,
     room: Option<AnswerMemory>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct AnswerDocument {
 #[derive(Debug)]
 enum DocumentPart {
     Written(Bytes),
-    /// To be escaped, from `at` on.
+    /// Text to be escaped, from `at` on.
     Text {
         text: String,
         at: usize,
@@ -48,27 +48,27 @@ enum DocumentPart {
 }
 
 impl AnswerDocument {
-    /// Serializes a value that holds no text that is costly in JSON.
+    /// Serializes a value without text that is costly in JSON.
     ///
     /// # Errors
-    /// When it cannot be JSON.
+    /// If it cannot be serialized.
     pub(crate) fn of(value: &impl Serialize) -> Result<AnswerDocument, serde_json::Error> {
         let mut pieces = DocumentWriter::default();
         serde_json::to_writer(&mut pieces, value)?;
         Ok(pieces.finish())
     }
 
-    /// A tree, whose long texts are escaped as they are sent.
+    /// Serializes a tree, whose long texts are escaped as they are sent.
     pub(crate) fn of_tree(value: Value) -> AnswerDocument {
         let mut pieces = DocumentWriter::default();
         pieces.tree(value);
         pieces.finish()
     }
 
-    /// Serializes a value with text before and behind it.
+    /// Serializes a value with text before and after it.
     ///
     /// # Errors
-    /// When it cannot be JSON.
+    /// If it cannot be serialized.
     pub(crate) fn between(
         before: &str,
         value: &impl Serialize,
@@ -81,10 +81,11 @@ impl AnswerDocument {
         Ok(pieces.finish())
     }
 
-    /// An object with more members, whose values are stored JSON. The object has others.
+    /// Serializes an object with additional members, whose values are stored JSON. The object must
+    /// have members of its own.
     ///
     /// # Errors
-    /// When it cannot be JSON.
+    /// If it cannot be serialized.
     pub(crate) fn with_members(
         object: &impl Serialize,
         members: Vec<(&str, Vec<u8>)>,
@@ -100,13 +101,13 @@ impl AnswerDocument {
         Ok(pieces.finish())
     }
 
-    /// Bytes that are not sent yet.
+    /// Returns the number of bytes that are not sent yet.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.left
     }
 
-    /// Ties memory to the document until it is sent; it counts for what the document holds.
+    /// Ties memory to the document until it is sent, and sets its size to that of the document.
     #[must_use]
     pub(crate) fn held(mut self, rooms: impl IntoIterator<Item = AnswerMemory>) -> AnswerDocument {
         let held = self.parts.iter().map(|part| match part {
@@ -114,7 +115,7 @@ impl AnswerDocument {
             DocumentPart::Text { text, .. } => text.len(),
         });
         let held: usize = held.sum();
-        // Others are all of the same tenant, and give theirs back.
+        // All rooms belong to the same tenant; the others are released.
         self.room = rooms.into_iter().next();
         if let Some(room) = &mut self.room {
             room.set(held);
@@ -122,7 +123,7 @@ impl AnswerDocument {
         self
     }
 
-    /// The next piece; none behind the last one.
+    /// Returns the next piece; None after the last one.
     pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
         let piece = loop {
             match self.parts.front_mut()? {
@@ -145,7 +146,7 @@ impl AnswerDocument {
         Some(piece)
     }
 
-    /// All of it at once, for what is signed as a whole.
+    /// Returns the whole document at once, for signatures.
     pub(crate) fn into_bytes(mut self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.left);
         while let Some(piece) = self.next_piece() {
@@ -154,14 +155,14 @@ impl AnswerDocument {
         bytes
     }
 
-    /// An answer with this status.
+    /// Returns an answer with this status.
     pub(crate) fn answer(self, status: StatusCode) -> Response {
         let json = HeaderValue::from_static("application/json");
         (status, [(header::CONTENT_TYPE, json)], Body::new(self)).into_response()
     }
 }
 
-/// A text in JSON, without its quotation marks.
+/// Returns a text in JSON, without its quotation marks.
 fn escaped(text: &str) -> Bytes {
     // A string is always JSON.
     let mut quoted = serde_json::to_vec(text).unwrap_or_default();
@@ -189,7 +190,7 @@ impl HttpBody for AnswerDocument {
     }
 }
 
-/// Gathers a document in pieces, so that none of it is moved when it grows.
+/// Collects a document in pieces, so that none of it is moved when it grows.
 #[derive(Debug, Default)]
 struct DocumentWriter {
     parts: VecDeque<DocumentPart>,
@@ -224,11 +225,11 @@ impl DocumentWriter {
     }
 
     fn small(&mut self, value: &impl Serialize) {
-        // Strings, numbers and null are always JSON; a vector takes everything.
+        // Strings, numbers and null always serialize; writing to a vector never fails.
         drop(serde_json::to_writer(self, value));
     }
 
-    /// Recursion ends where the parser's does: no tree is deeper than what it takes.
+    /// The parser bounds the recursion: it rejects deeper trees.
     fn tree(&mut self, value: Value) {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => self.small(&value),

@@ -1,10 +1,10 @@
 //! Piston v2: `/api/v2/*` and its WebSocket.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `request` | from a body to an execution, with Piston's complaints |
+//! | `request` | turns a body into an execution, with Piston's error messages |
 //! | `runtimes`, `version` | Piston's names of languages; selectors of versions |
-//! | `stage` | results in Piston's words |
+//! | `stage` | results in Piston's format |
 //! | `connect` | the WebSocket |
 //!
 //! # References
@@ -38,9 +38,8 @@ use crate::error::ExecutionError;
 use crate::service::{ExecutionService, ProgramIo};
 use crate::verdict::content_bytes;
 
-/// The `[compat.piston]` table of cove.toml. As in Piston, a limit is what holds when a request
-/// names none, and also the most that a request may name. What exceeds the server's own limits is
-/// refused all the same.
+/// The `[compat.piston]` table of cove.toml. As in Piston, a limit is both the default and the
+/// maximum of a request. The server's own limits apply in addition.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PistonConfig {
@@ -52,11 +51,11 @@ pub struct PistonConfig {
     pub compile_cpu_time: u64,
     /// CPU time of the run stage, in milliseconds.
     pub run_cpu_time: u64,
-    /// Memory of the compile stage, in bytes; left out, the language's own.
+    /// Memory of the compile stage, in bytes; by default the language's own.
     pub compile_memory_limit: Option<u64>,
-    /// Memory of the run stage, in bytes; left out, the language's own.
+    /// Memory of the run stage, in bytes; by default the language's own.
     pub run_memory_limit: Option<u64>,
-    /// Bytes of standard output and of standard error, each.
+    /// Maximum bytes of standard output and of standard error, each.
     pub output_max_size: u64,
     /// Output limit of programs on the WebSocket, whose output is not kept.
     pub stream_max_size: u64,
@@ -65,14 +64,14 @@ pub struct PistonConfig {
 impl Default for PistonConfig {
     fn default() -> PistonConfig {
         PistonConfig {
-            // Piston's own.
+            // Piston's own defaults.
             compile_timeout: 10_000,
             run_timeout: 3_000,
             compile_cpu_time: 10_000,
             run_cpu_time: 3_000,
             compile_memory_limit: None,
             run_memory_limit: None,
-            // Piston's 1024 bytes end ordinary programs.
+            // Piston's 1024 bytes would stop ordinary programs.
             output_max_size: 64 << 10,
             stream_max_size: 16 << 20,
         }
@@ -91,7 +90,7 @@ struct PistonContext {
 struct PistonFailure {
     status: StatusCode,
     message: String,
-    /// In seconds.
+    /// Time to retry, in seconds.
     retry_after: Option<u64>,
 }
 
@@ -103,7 +102,7 @@ const EXECUTE: &str = "/execute";
 const CONNECT: &str = "/connect";
 
 /// Returns whether a request, or the WebSocket that it opens, runs programs while its caller waits.
-/// `path` is below that of the face.
+/// `path` is relative to the face.
 pub fn runs_programs(method: &Method, path: &str) -> bool {
     let below = path.strip_prefix(PUBLIC_ROOT).or_else(|| path.strip_prefix(ROOT));
     match below {
@@ -137,8 +136,8 @@ pub fn routes(service: ExecutionService, config: PistonConfig) -> Router {
         .fallback(|| async { PistonFailure::new(StatusCode::NOT_FOUND, "Not Found") })
 }
 
-/// Returns what the shell says by itself (no token, too large, shutting down), in Piston's shape:
-/// for [`node::http::CompatFace::render`].
+/// Renders the shell's own errors (no token, too large, shutting down) in Piston's shape, for
+/// [`node::http::CompatFace::render`].
 pub fn render_error(error: &node::http::HttpError) -> Response {
     PistonFailure::from(error.clone()).into_response()
 }
@@ -181,7 +180,7 @@ impl IntoResponse for PistonFailure {
     }
 }
 
-/// Piston looks at the content type of everything that is not a mere question.
+/// Checks the content type of every request that is not read-only, like Piston.
 async fn require_json(request: Request, next: Next) -> Response {
     let question = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
     let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
@@ -214,7 +213,7 @@ async fn execute(
     let mut together = CombinedOutput::default();
     let execution =
         face.service.execute_held(&who.token_id, request, ProgramIo::default(), &mut together);
-    // Boxed: it holds a request and its result, and stays where it is while it waits.
+    // Boxed: it holds a request and its result, and must not move while it waits.
     let (execution, room) = Box::pin(execution).await?;
     let bytes = content_bytes(&execution) + together.len();
     let write = move || {
@@ -234,7 +233,7 @@ async fn packages(State(face): State<PistonContext>, _who: TokenPrincipal) -> ax
     axum::Json(runtimes::all(&languages).iter().map(runtimes::package).collect())
 }
 
-/// Languages are the host's: what is there is installed, and nothing else can be.
+/// Languages belong to the host: those that exist are installed, and others cannot be.
 async fn install(
     State(face): State<PistonContext>,
     _who: TokenPrincipal,
@@ -255,7 +254,7 @@ async fn uninstall(
 }
 
 impl PistonContext {
-    /// Returns whether the package that a body names is there.
+    /// Returns whether the package that a body names exists.
     async fn package(&self, request: Request) -> Result<(), PistonFailure> {
         let body = body(request).await?;
         let text = |name: &str| body.get(name).and_then(Value::as_str);

@@ -1,14 +1,14 @@
 //! SandboxFusion: `/run_code` and `/run_jupyter`, for reward functions of reinforcement learning.
 //!
-//! A reward function scores a sample by the answer, whatever it is: an error of the server becomes
-//! a bad score. So a request waits for its place, and what is not the program's fault is answered
-//! with 504, the only status that verl's function tries again.
+//! A reward function scores a sample by any answer: an error of the server becomes a bad score. So
+//! a request waits for its place, and failures that are not the program's fault are answered with
+//! 504, the only status that verl's function retries.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `request` | from the bodies to an execution |
-//! | `dialects` | SandboxFusion's languages: what runs them here, or why nothing does |
-//! | `reply` | results in SandboxFusion's words |
+//! | `request` | turns the bodies into an execution |
+//! | `dialects` | SandboxFusion's languages: what runs them here, or why they are not supported |
+//! | `reply` | results in SandboxFusion's format |
 //! | `notebook.py` | runs the cells of `/run_jupyter` in one process |
 //!
 //! # References
@@ -44,13 +44,13 @@ use crate::verdict::content_bytes;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxFusionConfig {
-    /// Time that a request waits for a place, in seconds; 504 follows. Where the language has no
-    /// compile stage, the `compile_timeout` of the request is added, because its client waits that
-    /// long as well.
+    /// Time that a request waits for a place, in seconds, before it gets 504. If the language has
+    /// no compile stage, the `compile_timeout` of the request is added, because its client waits
+    /// that long as well.
     pub queue_timeout_s: f64,
-    /// Bytes of standard output and of standard error that are kept of a program, each.
+    /// Maximum bytes of standard output and of standard error that are kept of a program, each.
     pub output_max_size: u64,
-    /// Bytes of the results of all cells of a notebook together.
+    /// Maximum bytes of the results of all cells of a notebook together.
     pub notebook_max_size: u64,
 }
 
@@ -73,10 +73,10 @@ struct SandboxFusionContext {
     config: Arc<SandboxFusionConfig>,
 }
 
-/// Failure of a request that has no answer of its own.
+/// Failure of a request without a result.
 #[derive(Debug)]
 enum SandboxFusionFailure {
-    /// Said with status 200, as `SandboxError`.
+    /// Reported with status 200, as `SandboxError`.
     Refused(String),
     /// A failure of the server, the load or the request's form.
     Http(HttpError),
@@ -86,8 +86,7 @@ enum SandboxFusionFailure {
 const RUN_CODE: &str = "/run_code";
 const RUN_JUPYTER: &str = "/run_jupyter";
 
-/// Returns whether a request runs programs while its caller waits. `path` is below that of the
-/// face.
+/// Returns whether a request runs programs while its caller waits. `path` is relative to the face.
 pub fn runs_programs(method: &Method, path: &str) -> bool {
     matches!(path, RUN_CODE | RUN_JUPYTER) && method == Method::POST
 }
@@ -106,11 +105,11 @@ pub fn routes(service: ExecutionService, config: SandboxFusionConfig) -> Router 
         .with_state(context)
 }
 
-/// Returns how errors of the shell, and of what it extracts, look here. For
+/// Renders errors of the shell and its extractors for this face. For
 /// [`node::http::CompatFace::render`].
 pub fn render_error(error: &HttpError) -> Response {
     let status = match error.status() {
-        // FastAPI's for a body that it does not take.
+        // FastAPI's status for an invalid body.
         StatusCode::BAD_REQUEST => StatusCode::UNPROCESSABLE_ENTITY,
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::SERVICE_UNAVAILABLE
@@ -205,7 +204,7 @@ async fn run_jupyter(
 }
 
 impl SandboxFusionContext {
-    /// Runs a request that waits for its place. Dropping the future gives back everything.
+    /// Runs a request that waits for its place. Dropping the future releases everything.
     async fn execute(
         &self,
         who: &TokenPrincipal,
@@ -214,10 +213,11 @@ impl SandboxFusionContext {
         let request: ExecutionRequest = std::mem::take(&mut run.request);
         let wait_max: Duration = run.wait_max;
         let execution = self.service.execute_patiently(wait_max, &who.token_id, request);
-        // Boxed: it holds a request and its result, and stays where it is while it waits.
+        // Boxed: it holds a request and its result, and must not move while it waits.
         let (execution, room) = Box::pin(execution).await?;
         if execution.outcome.verdict == Verdict::Ie {
-            // The log says what it was. A sample must not be scored by it, so it is not an answer.
+            // The log has the cause. It must not affect the score of a sample, so it is not an
+            // answer.
             return Err(HttpError::internal().into());
         }
         Ok((execution, room))

@@ -1,9 +1,8 @@
-//! Requests with grants or a template on their way through the queue: only those that were accepted
-//! here, from somebody whose they are to give, have them when they run.
+//! Requests with grants or a template in the queue: they only keep these if a Cove server accepted
+//! them from an owner with the right to give them.
 //!
-//! Whoever can write to the queue can add executions, and could write any grant into them, and any
-//! tenant's template. So such a request has a proof beside it that only a server can make, bound to
-//! its owner.
+//! Any writer of the queue can add executions, and could add any grant and any tenant's template to
+//! them. So such a request is stored with a proof that only a server can make, bound to its owner.
 
 use api::ExecutionRequest;
 use hmac::{Hmac, Mac as _};
@@ -11,7 +10,7 @@ use node::hex;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-/// Context of a proof, so that none of anything else is one.
+/// Context of a proof, so that no other MAC is valid as one.
 const ABOUT: &[u8] = b"cove: grants of an execution";
 
 /// Stored form of a request with grants or a template.
@@ -20,14 +19,14 @@ const ABOUT: &[u8] = b"cove: grants of an execution";
 struct StoredGrants {
     /// The proof, in hexadecimal digits.
     granted: String,
-    /// The request, as text: a back end may write JSON down anew, and text stays as it is.
+    /// The request, as a string: a back end may reformat JSON, but not strings.
     request: String,
 }
 
-/// The text that is stored for a request of this tenant that was accepted.
+/// Returns the text that is stored for an accepted request of this tenant.
 ///
 /// # Errors
-/// When it cannot be written down.
+/// If it cannot be serialized.
 pub(super) fn stored(
     key: &[u8; 32],
     tenant: &str,
@@ -41,10 +40,10 @@ pub(super) fn stored(
     serde_json::to_vec(&StoredGrants { granted, request })
 }
 
-/// The request of a text that was stored for this tenant.
+/// Decodes a request that was stored for this tenant.
 ///
 /// # Errors
-/// Why it is none that may be run.
+/// The reason why it may not be run.
 pub(super) fn request(
     key: &[u8; 32],
     tenant: &str,
@@ -69,13 +68,13 @@ pub(super) fn request(
     serde_json::from_str(&request).map_err(malformed)
 }
 
-/// Returns whether a request is for what only some may have.
+/// Returns whether a request contains something that requires authorization.
 fn needs_proof(request: &ExecutionRequest) -> bool {
     !request.grants.is_empty() || request.template.is_some()
 }
 
-/// Returns whether a stored request is one for somebody who attaches. Only that is looked at:
-/// nothing is given on the strength of it.
+/// Returns whether a stored request is interactive. Reads no other field, and grants nothing based
+/// on the result.
 pub(crate) fn is_interactive(stored: &[u8]) -> bool {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -92,14 +91,14 @@ pub(crate) fn is_interactive(stored: &[u8]) -> bool {
 fn mac(key: &[u8; 32], tenant: &str, request: &str) -> Option<Hmac<Sha256>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
     for part in [ABOUT, tenant.as_bytes(), request.as_bytes()] {
-        // With its length before it, so that no two lists of parts are one.
+        // Prefixed with its length, so that different lists of parts never collide.
         mac.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
         mac.update(part);
     }
     Some(mac)
 }
 
-/// Empty, which proves nothing, for a key that cannot be one.
+/// Returns a proof; empty, which proves nothing, for an invalid key.
 fn proof(key: &[u8; 32], tenant: &str, request: &str) -> Vec<u8> {
     mac(key, tenant, request).map_or_else(Vec::new, |mac| mac.finalize().into_bytes().to_vec())
 }
@@ -124,7 +123,7 @@ mod tests {
         };
         let proven = stored(&key, "a", &granted).unwrap();
         assert_eq!(request(&key, "a", &proven), Ok(granted.clone()));
-        // However a back end writes JSON.
+        // Independent of a back end's JSON formatting.
         let value: Value = serde_json::from_slice(&proven).unwrap();
         let anew = serde_json::to_vec_pretty(&value).unwrap();
         assert_eq!(request(&key, "a", &anew), Ok(granted.clone()));
@@ -150,7 +149,7 @@ mod tests {
         for length in 0..proven.len() {
             assert!(request(&key, "a", &proven[..length]).is_err(), "{length}");
         }
-        // Who attaches is found with grants and without.
+        // Interactive requests are recognised with grants and without.
         for grants in [granted.grants, Vec::new()] {
             for interactive in [true, false] {
                 let grants = grants.clone();

@@ -1,4 +1,4 @@
-//! Metrics of executions that outlive their request, of this server.
+//! Metrics of this server's asynchronous executions.
 
 use api::{ExecutionId, ExecutionState};
 use node::clock::wall_ms as now_ms;
@@ -10,7 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
-/// Digits of an id that are its time, after the prefix (see [`node::clock::IdGenerator`]).
+/// Number of digits of an id that encode its time, after the prefix (see
+/// [`node::clock::IdGenerator`]).
 const TIME_DIGITS: usize = 10;
 /// Crockford's base 32.
 const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
@@ -19,7 +20,7 @@ const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 pub(super) struct JobMetrics {
     pub(super) accepted: Counter,
     pub(super) requeued: Counter,
-    /// In the hands of a worker of this server.
+    /// Jobs that a worker of this server has claimed.
     pub(super) running: Gauge,
     ended: Family<StateLabels, Counter>,
     wait: Histogram,
@@ -56,7 +57,7 @@ impl JobMetrics {
         self.ended.get_or_create(&StateLabels { state: state.as_str() }).inc();
     }
 
-    /// Notes how long a job waited for its first attempt, where its id tells.
+    /// Records the wait of a job for its first attempt, if its id contains its time.
     pub(super) fn started(&self, id: &ExecutionId, attempt: u32) {
         if attempt == 1
             && let Some(made_ms) = made_ms(id)
@@ -67,7 +68,7 @@ impl JobMetrics {
     }
 }
 
-/// When an id was made, in milliseconds since 1970; `None` for one that was made elsewhere.
+/// Returns the creation time of an id, in milliseconds since 1970; `None` for foreign ids.
 fn made_ms(id: &ExecutionId) -> Option<u64> {
     let digits = id.0.strip_prefix("ex_").filter(|digits| digits.len() == 26)?;
     digits.get(..TIME_DIGITS)?.chars().try_fold(0_u64, |number, digit| {

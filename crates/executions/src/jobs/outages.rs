@@ -1,37 +1,37 @@
-//! Failures of the queue's back end, logged when they begin and when they are over.
+//! Failures of the queue's back end, logged when they begin and when they end.
 //!
-//! What fails is tried again twice a second. A line for each try would fill a log within hours,
-//! perhaps on the very disk whose lack of room is the failure.
+//! Failed operations are retried twice a second. A line for each attempt would fill a log within
+//! hours, perhaps on the very disk whose lack of space is the failure.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// State of each task that asks the back end again and again.
+/// State of each task that polls the back end.
 #[derive(Debug, Default)]
 pub(super) struct QueueOutages {
-    /// Taking jobs.
+    /// Claiming jobs.
     pub(super) claims: OutageLog,
     /// Renewing leases.
     pub(super) leases: OutageLog,
-    /// Removing what has expired.
+    /// Sweeping the queue.
     pub(super) sweeps: OutageLog,
 }
 
-/// Log of one task's outages: whether it failed when it was last tried.
+/// Log of one task's outages: whether its last attempt failed.
 #[derive(Debug, Default)]
 pub(super) struct OutageLog {
     is_failing: AtomicBool,
 }
 
 impl OutageLog {
-    /// Records a failure, and logs it as `what` if the try before succeeded.
+    /// Records a failure, and logs it as `what` if the previous attempt succeeded.
     pub(super) fn failed(&self, error: &(dyn Error + 'static), what: &str) {
         if self.begins() {
             tracing::error!(error, "{what}");
         }
     }
 
-    /// Records a success, and logs it as `what` if the try before failed.
+    /// Records a success, and logs it as `what` if the previous attempt failed.
     pub(super) fn works(&self, what: &str) {
         if self.ends() {
             tracing::info!("{what}");
@@ -43,7 +43,7 @@ impl OutageLog {
     }
 
     fn ends(&self) -> bool {
-        // Most calls only look: a swap would take the cache line from other threads.
+        // Most calls only read: a swap would take the cache line from other threads.
         self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed)
     }
 }

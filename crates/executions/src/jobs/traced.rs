@@ -1,7 +1,7 @@
-//! Traces of executions that wait: a stored request says which trace it is a part of, so that
-//! whichever server runs it goes on with that, and so does its webhook.
+//! Traces of executions that wait: a stored request contains its trace context, so that the server
+//! that runs it continues that trace, and so does its webhook.
 //!
-//! Only what is recorded is stored so; all other requests are stored as they are.
+//! Only sampled requests are stored in this form; all others are stored unchanged.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use serde::{Deserialize, Serialize};
 
 use super::granted;
 
-/// Stored form of a request that is a part of a trace. A back end may write JSON down anew, so that
-/// the request, which may have a proof, is a text in it.
+/// Stored form of a request that is part of a trace. A back end may reformat JSON, so the request,
+/// which may have a proof, is a string in it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredTrace<'a> {
     traceparent: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tracestate: Option<String>,
-    /// When it was accepted, by the clock of the queue.
+    /// Time of acceptance, by the clock of the queue.
     accepted_ms: u64,
-    /// Request without its trace, which is stored.
+    /// The stored request without its trace.
     #[serde(borrow)]
     traced: Cow<'a, str>,
 }
 
-/// Trace that a stored request is a part of.
+/// Trace context of a stored request.
 #[derive(Clone, Debug)]
 pub(super) struct JobTrace {
     context: TraceContext,
     accepted_ms: u64,
 }
 
-/// Returns what is stored of a request that is a part of the current trace, if that is recorded.
+/// Returns the stored form of a request that is part of the current trace, if that is sampled.
 pub(super) fn stored(text: Vec<u8>, accepted_ms: u64) -> Vec<u8> {
     let Some(scope) = node::traces::current().filter(|it| it.context().is_sampled) else {
         return text;
@@ -47,11 +47,11 @@ pub(super) fn stored(text: Vec<u8>, accepted_ms: u64) -> Vec<u8> {
         let traced = Cow::Borrowed(traced);
         serde_json::to_vec(&StoredTrace { traceparent, tracestate, accepted_ms, traced }).ok()
     });
-    // JSON is text, so that this is only what cannot be.
+    // JSON is text, so this never fails.
     wrapped.unwrap_or(text)
 }
 
-/// Takes the trace off a stored request.
+/// Separates the trace from a stored request.
 pub(super) fn untraced(stored: &[u8]) -> (Cow<'_, [u8]>, Option<JobTrace>) {
     let Ok(StoredTrace { traceparent, tracestate, accepted_ms, traced }) =
         serde_json::from_slice(stored)
@@ -66,15 +66,15 @@ pub(super) fn untraced(stored: &[u8]) -> (Cow<'_, [u8]>, Option<JobTrace>) {
     (request, context.map(|context| JobTrace { context, accepted_ms }))
 }
 
-/// Returns whether a stored request is one for somebody who attaches.
+/// Returns whether a stored request is interactive.
 pub(crate) fn is_interactive(stored: &[u8]) -> bool {
     granted::is_interactive(&untraced(stored).0)
 }
 
-/// The request of a text that was stored for this tenant, with the trace that it is a part of.
+/// Decodes a request that was stored for this tenant, with its trace.
 ///
 /// # Errors
-/// Why it is none that may be run.
+/// The reason why it may not be run.
 pub(super) fn request(
     key: &[u8; 32],
     tenant: &str,
@@ -85,12 +85,12 @@ pub(super) fn request(
 }
 
 impl JobTrace {
-    /// Returns the place in the trace, for who goes on with it.
+    /// Returns the scope in which its trace continues.
     pub(super) fn scope(&self, tracer: &Tracer) -> TraceScope {
         tracer.scope(self.context.clone())
     }
 
-    /// Makes a span of the time that it waited up to now.
+    /// Records a span for the time that it waited up to now.
     pub(super) fn waited(&self, tracer: &Tracer, attempt: u32, now_ms: u64) {
         let waited = Duration::from_millis(now_ms.saturating_sub(self.accepted_ms));
         let now = clock::now();
@@ -108,7 +108,7 @@ mod tests {
     fn a_request_is_stored_with_its_trace_and_comes_back_without() {
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let plain = br#"{"source":"print(\"\u00e4\")","interactive":true}"#;
-        // Without a trace nothing is added.
+        // Without a trace, nothing is added.
         assert_eq!(stored(plain.to_vec(), 7), plain);
         assert!(matches!(untraced(plain), (Cow::Borrowed(text), None) if text == plain));
         let traced = serde_json::to_vec(&StoredTrace {
@@ -118,7 +118,7 @@ mod tests {
             traced: std::str::from_utf8(plain).unwrap().into(),
         });
         let traced = traced.unwrap();
-        // However a back end writes JSON.
+        // Independent of a back end's JSON formatting.
         let value: serde_json::Value = serde_json::from_slice(&traced).unwrap();
         for text in [traced.clone(), serde_json::to_vec_pretty(&value).unwrap()] {
             let (request, trace) = untraced(&text);
@@ -128,7 +128,7 @@ mod tests {
             assert_eq!(trace.context.state.as_deref(), Some("a=1"));
             assert!(is_interactive(&text));
         }
-        // A trace that is none leaves the request alone.
+        // An invalid trace leaves the request unchanged.
         let broken = String::from_utf8(traced).unwrap().replace("00-0af", "00-XXX");
         let (request, trace) = untraced(broken.as_bytes());
         assert!(trace.is_none() && &*request == plain);

@@ -1,9 +1,9 @@
-//! Tells owners of the ends of their executions: signed, tried again, and never into a network that
-//! only the server can reach.
+//! Notifies owners of the ends of their executions: signed, with retries, and never into a network
+//! that only the server can reach.
 //!
 //! A delivery is durable: it becomes due in the same step that publishes the end, and is settled
-//! only when the receiver has answered with 2xx or was tried as often as it may be. So a receiver
-//! may see one twice; `webhook-id` tells.
+//! only when the receiver has answered with 2xx or all attempts have failed. So a receiver may see
+//! one twice; `webhook-id` identifies it.
 //!
 //! Signatures are those of Standard Webhooks 1.0 (standardwebhooks.com): `v1,` and the base64 of
 //! HMAC-SHA-256 over `id.timestamp.body`.
@@ -31,16 +31,16 @@ use crate::error::ExecutionError;
 use crate::faces::judge0;
 use crate::queue::{JobParts, WebhookDelivery};
 
-/// Interval at which it is looked whether something is due that nobody here knows of: what another
-/// server did not deliver. What is due after something here is looked for then.
+/// Interval of polls for deliveries that this server does not know of: those that another server
+/// did not make. Deliveries that become due here trigger a poll.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// Deliveries at one time.
+/// Maximum number of concurrent deliveries.
 const DELIVERIES_MAX: usize = 256;
 /// The pause after the first failure; it doubles with each.
 const PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
-/// Bytes of an answer that are read: what a receiver says does not matter.
+/// Maximum bytes that are read of a receiver's answer, which is ignored.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Prefix of a secret in base64.
 const SECRET_PREFIX: &str = "whsec_";
@@ -49,12 +49,12 @@ const SECRET_PREFIX: &str = "whsec_";
 #[derive(Debug)]
 pub(super) struct WebhookSender {
     pub(super) client: HttpClient,
-    /// Keys of tenants follow from it.
+    /// Key from which the tenants' keys are derived.
     pub(super) key: [u8; 32],
 }
 
 impl WebhookSender {
-    /// The key that a tenant's webhooks are signed with, unless a request has its own.
+    /// Returns the key that a tenant's webhooks are signed with, unless a request has its own.
     pub(super) fn secret(&self, tenant: &str) -> String {
         let derived = mac(&self.key, &[b"webhook:", tenant.as_bytes()]);
         format!("{SECRET_PREFIX}{}", BASE64.encode(derived))
@@ -68,7 +68,7 @@ fn mac(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// The value of `webhook-signature`.
+/// Returns the value of `webhook-signature`.
 pub(super) fn signature(secret: &str, id: &str, timestamp: u64, body: &[u8]) -> String {
     let decoded = secret.strip_prefix(SECRET_PREFIX).and_then(|text| BASE64.decode(text).ok());
     let key = decoded.unwrap_or_else(|| secret.as_bytes().to_vec());
@@ -77,19 +77,19 @@ pub(super) fn signature(secret: &str, id: &str, timestamp: u64, body: &[u8]) -> 
     format!("v1,{}", BASE64.encode(signed))
 }
 
-/// When to try again after a number of failures.
+/// Returns the pause before the next attempt after a number of failures.
 fn pause(failures: u32) -> Duration {
     PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(PAUSE_MAX)
 }
 
-/// Why a webhook was not sent: the work on its body ended without a result.
+/// Reason why a webhook was not sent: writing its body failed.
 const UNWRITTEN: &str = "failed to write the body";
 
 impl Jobs {
-    /// Delivers what is due, for as long as it is polled.
+    /// Delivers due webhooks while it is polled.
     pub(super) async fn deliver_webhooks(&self) {
         let mut under_way = JoinSet::new();
-        // When what failed here is due again, if that is before the next look.
+        // Times of retries of this server that are before the next poll.
         let mut retries: BinaryHeap<Reverse<Instant>> = BinaryHeap::new();
         loop {
             while retries.peek().is_some_and(|Reverse(at)| *at <= clock::now()) {
@@ -97,7 +97,7 @@ impl Jobs {
             }
             let room = DELIVERIES_MAX - under_way.len();
             if room > 0 {
-                // Hidden from other servers for as long as this one may take.
+                // Hidden from other servers for the maximum duration of a delivery.
                 let hide = self.inner.config.webhook_timeout() * 2 + LOOK_INTERVAL;
                 match self.inner.queue.due_webhooks(room, hide, self.inner.queue.now_ms()).await {
                     Ok(due) => {
@@ -128,7 +128,7 @@ impl Jobs {
         }
     }
 
-    /// Tries one delivery and settles it. Returns the pause before it is tried again.
+    /// Attempts one delivery and settles it. Returns the pause before the next attempt.
     async fn deliver(&self, delivery: WebhookDelivery) -> Option<Duration> {
         let WebhookDelivery { id, attempt } = delivery;
         let again = match self.send(&id, attempt).await {
@@ -147,7 +147,7 @@ impl Jobs {
             self.inner.queue.now_ms() + u64::try_from(pause.as_millis()).unwrap_or(u64::MAX)
         });
         if let Err(error) = self.inner.queue.settle_webhook(id.clone(), again_ms).await {
-            // Due again when it is no longer hidden.
+            // It is due again when it is no longer hidden.
             let error = error.to_string();
             tracing::error!(execution = %id, error, "a webhook cannot be settled");
         }
@@ -160,7 +160,7 @@ impl Jobs {
         let fetched = self.fetch_traced(None, id, parts, AnswerPatience::Caller).await;
         let (job, trace, _room) = match fetched {
             Ok(fetched) => fetched,
-            // Forgotten meanwhile; then there is nothing to tell.
+            // The job was removed meanwhile; then there is nothing to report.
             Err(ExecutionError::NotFound) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
@@ -171,7 +171,7 @@ impl Jobs {
             Some(secret) => secret,
             None => self.inner.sender.secret(&job.tenant),
         };
-        // A face has its own words for a result; the native one has none of its own in `face`.
+        // A face has its own form of a result; the native one stores nothing in `face`.
         let bytes = job.stored_bytes();
         let render = move || (judge0::callback_body(&job), job);
         let (method, body) = match aside(bytes, render).await.map_err(|_| UNWRITTEN)? {

@@ -1,5 +1,5 @@
-//! Comparison of an answer with the expected one. Pure, linear in what is compared, and about
-//! bytes: nothing has to be UTF-8.
+//! Comparison of an answer with the expected one. Pure, linear in the length of both, and on bytes:
+//! neither has to be UTF-8.
 
 /// Rule by which answers are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -8,7 +8,7 @@ pub(crate) enum ComparisonRule {
     Exact,
     /// White space at the end of lines and empty lines at the end do not count.
     TrailingSpace,
-    /// Words in order, whatever white space is between them.
+    /// Words in order, with any white space between them.
     Tokens,
     /// Words, where numbers may differ a little.
     Float {
@@ -19,8 +19,8 @@ pub(crate) enum ComparisonRule {
     },
 }
 
-/// Says where `actual` differs from `expected`, if it does. What is there is not repeated: both are
-/// in the caller's hands.
+/// Returns the position where `actual` differs from `expected`, if it does. Does not repeat the
+/// content, because the caller has both.
 pub(crate) fn difference(rule: ComparisonRule, actual: &[u8], expected: &[u8]) -> Option<String> {
     match rule {
         ComparisonRule::Exact => exact(actual, expected),
@@ -83,13 +83,14 @@ fn tokens(actual: &[u8], expected: &[u8], equal: impl Fn(&[u8], &[u8]) -> bool) 
     None
 }
 
-/// Returns what `isspace` of C takes for white space, so that words are those that `scanf` reads.
+/// Returns whether C's `isspace` accepts a byte, so that words are those that `scanf` reads.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Returns whether both are numbers and near enough. `nan` is any `nan`, an infinity is one of its
-/// sign; neither is near to anything else. A number beyond what a double holds is infinite.
+/// Returns whether both are numbers and close enough. `nan` equals any `nan`, an infinity only one
+/// of the same sign; neither is close to any other number. A number beyond the range of a double is
+/// infinite.
 fn close(actual: &[u8], expected: &[u8], absolute: f64, relative: f64) -> bool {
     let (Some(actual), Some(expected)) = (number(actual), number(expected)) else { return false };
     if expected.is_nan() || actual.is_nan() {
@@ -104,7 +105,7 @@ fn close(actual: &[u8], expected: &[u8], absolute: f64, relative: f64) -> bool {
     if difference.is_finite() {
         return difference <= absolute || difference <= relative * expected.abs();
     }
-    // Far apart and huge: halved, the difference is a number again.
+    // Far apart and huge: the difference of the halves does not overflow.
     let half = (actual / 2.0 - expected / 2.0).abs();
     half <= absolute / 2.0 || half <= relative * (expected.abs() / 2.0)
 }

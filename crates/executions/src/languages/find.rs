@@ -1,4 +1,5 @@
-//! Looks for tools on the host, by file existence only: starting the server must not wait for one.
+//! Looks for tools on the host, by file existence only: the start of the server must not wait for a
+//! tool.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::table::ToolEntry;
 
-/// A tool that is there.
+/// A tool that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoundTool {
     /// Program, on the host.
@@ -20,14 +21,14 @@ pub(super) struct FoundTool {
     pub(super) program: String,
     /// Directory, inside a sandbox.
     pub(super) directory: String,
-    /// Toolchain that sandboxes have to show for that, when it is not below `/usr`.
+    /// Toolchain that sandboxes must show for it, if it is not below `/usr`.
     pub(super) toolchain: Option<sandbox::Toolchain>,
 }
 
-/// Directory of the host that every sandbox shows at its own place.
+/// Directory of the host that every sandbox shows at the same path.
 const SHOWN: &str = "/usr";
 
-/// Every tool of the table that is there, by name.
+/// Returns every tool of the table that exists, by name.
 pub(super) fn find_all(
     tools: &BTreeMap<String, ToolEntry>,
     home: Option<&Path>,
@@ -55,7 +56,7 @@ fn find(name: &str, tool: &ToolEntry, home: Option<&Path>) -> Option<FoundTool> 
         .find_map(|directory| usable(name, tool, &directory, home))
 }
 
-/// Returns whether the tool is in `directory`, followed to where it really is.
+/// Returns the tool in `directory`, with links resolved, if it is usable.
 fn usable(
     name: &str,
     tool: &ToolEntry,
@@ -69,8 +70,8 @@ fn usable(
     if tool.interpreter.is_none() && !executable(&program) {
         return None;
     }
-    // `/usr/bin/javac` leads to `/usr/lib/jvm/…/bin/javac`: the directory that counts is the one at
-    // the end, with the rest of the tool in it. `/usr/bin/python3` leads to `python3.11` beside it.
+    // `/usr/bin/javac` resolves to `/usr/lib/jvm/…/bin/javac`: the relevant directory is the final
+    // one, with the rest of the tool in it. `/usr/bin/python3` resolves to `python3.11` beside it.
     let (host_directory, host_program) = match strip_end(&program, &tool.executable) {
         Some(directory) => (directory, program.clone()),
         None => {
@@ -87,8 +88,8 @@ fn usable(
             toolchain: None,
         });
     }
-    // What is not below /usr is shown alone, so it must be complete in its directory. A shim (a
-    // script that picks a version) or a link to a proxy elsewhere is neither.
+    // A directory outside of /usr is shown alone, so it must contain the complete tool. This
+    // excludes a shim (a script that picks a version) and a link to a proxy elsewhere.
     let complete = program.starts_with(&host_directory);
     if !complete || !showable(&host_directory, home) {
         return None;
@@ -117,7 +118,7 @@ impl FoundTool {
     }
 }
 
-/// A directory that holds one tool, not a collection of other things.
+/// Returns whether a directory holds one tool, and not a collection of other things.
 fn showable(directory: &Path, home: Option<&Path>) -> bool {
     let holds_home = home.is_some_and(|home| {
         fs::canonicalize(home).as_deref().unwrap_or(home).starts_with(directory)
@@ -137,7 +138,7 @@ fn elf(program: &Path) -> bool {
         && magic == *b"\x7fELF"
 }
 
-/// `path` without `end`, when it ends so.
+/// Returns `path` without `end`, if it ends with it.
 fn strip_end(path: &Path, end: &Path) -> Option<PathBuf> {
     if !path.ends_with(end) {
         return None;
@@ -145,7 +146,7 @@ fn strip_end(path: &Path, end: &Path) -> Option<PathBuf> {
     path.ancestors().nth(end.components().count()).map(Path::to_owned)
 }
 
-/// Directories that `pattern` stands for, the highest version first.
+/// Returns the directories that match `pattern`, the highest version first.
 fn expand(pattern: &str, home: Option<&Path>) -> Vec<PathBuf> {
     let (mut paths, rest) = match (pattern.strip_prefix("~/"), home) {
         (Some(rest), Some(home)) => (vec![home.to_owned()], rest),
@@ -171,8 +172,8 @@ fn matching(directory: &Path, pattern: &str) -> Vec<PathBuf> {
     names.into_iter().map(|name| directory.join(name)).collect()
 }
 
-/// Returns whether `name` is `pattern` with something for every `*`; hidden names only when asked
-/// for.
+/// Returns whether `name` matches `pattern`, where `*` matches any text; hidden names only match
+/// hidden patterns.
 fn matches(pattern: &str, name: &str) -> bool {
     if name.starts_with('.') && !pattern.starts_with('.') {
         return false;
@@ -193,7 +194,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     rest.is_empty()
 }
 
-/// Compares names with numbers in them by the numbers: `3.9` < `3.13`.
+/// Compares names by the numbers in them: `3.9` < `3.13`.
 fn by_version(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a, b);
     while let (Some(first_a), Some(first_b)) = (a.chars().next(), b.chars().next()) {
@@ -213,7 +214,7 @@ fn by_version(a: &str, b: &str) -> Ordering {
     a.len().cmp(&b.len())
 }
 
-/// The number at the start, as its length and digits without leading zeros, and what follows.
+/// Splits off the number at the start, as its length and digits without leading zeros.
 fn leading_number(text: &str) -> ((usize, &str), &str) {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let digits = text[..end].trim_start_matches('0');

@@ -1,4 +1,4 @@
-//! The shape of `languages.toml`, and how a user's file is laid over the built-in one.
+//! The format of `languages.toml`, and the combination of a user's file with the built-in one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::warm::WarmEntry;
 
 const BUILT_IN: &str = include_str!("../languages.toml");
 
-/// Why a language table cannot be used.
+/// Reason why a language table cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The user's file cannot be read.
@@ -17,11 +17,11 @@ pub enum LoadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },
-    /// A file is not TOML, or not of the documented shape.
+    /// A file is not TOML, or not in the documented format.
     #[error("parse language file `{path}`")]
     Parse {
         /// The file.
@@ -38,12 +38,12 @@ pub enum LoadError {
         /// Problem.
         problem: String,
     },
-    /// The directory for prepared files cannot be made.
+    /// The directory for prepared files cannot be created.
     #[error("create directory `{path}` for a language's prepared files")]
     Prepared {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },
@@ -117,16 +117,16 @@ pub(super) struct WayEntry {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CompileArtifacts {
-    /// Files that are started.
+    /// Files that are executed.
     pub(crate) programs: Vec<String>,
     /// Files that are read.
     pub(crate) files: Vec<String>,
-    /// A command that prints the names of further ones that are read, each with a NUL after it.
+    /// A command that prints the names of further files that are read, each with a NUL after it.
     pub(crate) list: Vec<String>,
 }
 
 impl LanguageTable {
-    /// The built-in table with the user's entries in place of, or beside, its own.
+    /// Returns the built-in table, with the user's entries replacing or adding to its own.
     pub(super) fn load(user_file: Option<&Path>) -> Result<LanguageTable, LoadError> {
         let mut table = LanguageTable::parse(Path::new("languages.toml (built in)"), BUILT_IN)?;
         if let Some(path) = user_file {
@@ -145,7 +145,8 @@ impl LanguageTable {
             .map_err(|source| LoadError::Parse { path: path.to_owned(), source: Box::new(source) })
     }
 
-    /// Names, aliases and extensions each lead to one language only, and references lead somewhere.
+    /// Checks that names, aliases and extensions each refer to one language only, and that
+    /// references are valid.
     fn check(&self) -> Result<(), LoadError> {
         let mut names = BTreeMap::new();
         let mut extensions = BTreeMap::new();

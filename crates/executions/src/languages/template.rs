@@ -10,11 +10,11 @@ pub(crate) struct ArgumentTemplate {
 
 #[derive(Clone, Debug)]
 enum TemplateWord {
-    /// Every file of the language, as words of their own.
+    /// Every file of the language, as separate words.
     Files,
-    /// Every argument of the caller, as words of their own.
+    /// Every argument of the caller, as separate words.
     Args,
-    /// Every argument of the caller to the compiler, as words of their own.
+    /// Every argument of the caller to the compiler, as separate words.
     CompileArgs,
     /// A word.
     Text(Vec<TemplatePiece>),
@@ -42,19 +42,19 @@ pub(crate) struct TemplateValues<'a> {
     pub(crate) args: &'a [String],
     /// Memory limit of the stage.
     pub(crate) memory_bytes: u64,
-    /// The directory that `prepare` filled, or a writable one in its place.
+    /// The directory that `prepare` filled, or a writable one in place of it.
     pub(crate) prepared: &'a str,
 }
 
-/// Location of a tool, seen from where the words will be used.
+/// Location of a tool, as seen where the words will be used.
 pub(super) struct LocatedTool<'a> {
     pub(super) program: &'a str,
     pub(super) directory: &'a str,
 }
 
 impl ArgumentTemplate {
-    /// Reads `words`; `tool` tells where a tool is, or `None` for a name that is not a tool.
-    /// Names of the tools that occur are added to `used`.
+    /// Parses `words`; `tool` returns the location of a tool, or `None` for an unknown name. Adds
+    /// the names of tools that occur to `used`.
     pub(super) fn parse<'t>(
         arguments: &[String],
         tool: &dyn Fn(&str) -> Option<LocatedTool<'t>>,
@@ -65,12 +65,13 @@ impl ArgumentTemplate {
         Ok(ArgumentTemplate { words: arguments })
     }
 
-    /// The words of one request.
+    /// Returns the words for one request.
     pub(crate) fn fill(&self, values: &TemplateValues<'_>) -> Vec<Vec<u8>> {
         self.fill_compile(values, &[])
     }
 
-    /// Fills the template of a compiler; its arguments come last where no place is named for them.
+    /// Fills the template of a compiler; its arguments are appended if the template has no
+    /// placeholder for them.
     pub(crate) fn fill_compile(
         &self,
         values: &TemplateValues<'_>,
@@ -184,12 +185,12 @@ fn fill_word(pieces: &[TemplatePiece], values: &TemplateValues<'_>) -> String {
     word
 }
 
-/// A file name that no tool takes for an option.
+/// Returns a file name that no tool interprets as an option.
 fn plain(name: &str) -> String {
     if name.starts_with('-') { format!("./{name}") } else { name.to_owned() }
 }
 
-/// The name without its extension: `a/b.c` → `a/b`, `.profile` → `.profile`.
+/// Returns the name without its extension: `a/b.c` → `a/b`, `.profile` → `.profile`.
 fn stem(name: &str) -> &str {
     let file = name.rfind('/').map_or(0, |slash| slash + 1);
     match name.rfind('.') {
@@ -198,7 +199,8 @@ fn stem(name: &str) -> &str {
     }
 }
 
-/// Three quarters of the limit: the rest is for the runtime, its code and its threads' stacks.
+/// Returns three quarters of the limit: the rest is for the runtime, its code and its threads'
+/// stacks.
 fn heap_mib(memory_bytes: u64) -> u64 {
     (memory_bytes / 4 * 3 / (1 << 20)).max(1)
 }

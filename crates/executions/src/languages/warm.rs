@@ -1,7 +1,8 @@
-//! Runtimes that are started ahead of their programs, and the programs that one of them may run.
+//! Runtimes that are started before their programs arrive, and the programs that each may run.
 //!
-//! Pure: the engine keeps the runtimes, this says what they are. A program is run by one only when
-//! it could not tell the difference; whatever the interpreter reads at its start must be the same.
+//! Pure: the engine keeps the runtimes, this module defines them. A runtime only runs a program
+//! that could not detect the difference; everything that the interpreter reads at its start must be
+//! the same.
 
 use api::{ExecutionMode, LimitSpec};
 use sandbox::{
@@ -14,13 +15,12 @@ use super::{ConfiguredLanguage, ENVIRONMENT, Languages, TemplateValues, has};
 use crate::config::{ConfigError, ExecutionsConfig};
 use crate::limits::{LimitRules, LimitTable};
 
-/// Copies of one zygote. Each replacement costs one start of the interpreter.
+/// Maximum number of copies of one zygote. Each replacement costs one start of the interpreter.
 const FORKS_MAX: u32 = 2000;
-/// Beginnings of the names of variables that are read when an interpreter starts, by itself, the C
-/// library or the loader.
+/// Prefixes of variables that an interpreter, the C library or the loader reads at the start.
 const START_PREFIXES: [&str; 8] =
     ["PYTHON", "NODE_", "UV_", "LD_", "LC_", "MALLOC_", "GLIBC_", "SSL_"];
-/// The names of others.
+/// Names of further such variables.
 const START_NAMES: [&str; 6] = ["LANG", "LANGUAGE", "HOME", "TZ", "TZDIR", "OPENSSL_CONF"];
 
 /// Interpreter of a way that is started ahead.
@@ -28,7 +28,7 @@ const START_NAMES: [&str; 6] = ["LANG", "LANGUAGE", "HOME", "TZ", "TZDIR", "OPEN
 #[serde(deny_unknown_fields)]
 pub(crate) struct WarmEntry {
     kind: KindEntry,
-    /// Sandboxes kept prepared with it, unless the configuration says otherwise.
+    /// Number of sandboxes kept prepared with it, unless the configuration overrides it.
     ready: usize,
 }
 
@@ -41,11 +41,11 @@ enum KindEntry {
 }
 
 impl Languages {
-    /// The runtimes to start ahead: of each language that can be used here and has one, with the
-    /// limits of a request that names none. `ready` takes the place of the table's numbers.
+    /// Returns the runtimes to start ahead: one for each language that can be used here and has
+    /// one, with the limits of a request that specifies none. `ready` replaces the table's numbers.
     ///
     /// # Errors
-    /// When the configured limits contradict each other.
+    /// If the configured limits contradict each other.
     pub fn warm_runtimes(
         &self,
         config: &ExecutionsConfig,
@@ -69,7 +69,7 @@ impl Languages {
         rules: &LimitRules,
         ready: Option<usize>,
     ) -> Option<WarmRuntime> {
-        // One that is decided by a version is not known yet, and not worth a wait.
+        // A way that depends on a version is not chosen yet, and not worth a wait.
         let way = language.ways.get(*language.choice.get()?.as_ref().ok()?)?;
         let warm = way.warm?;
         let limits = rules.resolve("limits", &LimitSpec::default(), &language.limits).ok()?;
@@ -81,14 +81,15 @@ impl Languages {
             prepared: "",
         };
         let argv = way.run.fill(&values);
-        // The caller's arguments come after these, or it is none of those commands.
+        // Requires that the caller's arguments come after these; otherwise commands would not
+        // match.
         let args = ["x".to_owned()];
         let with_args = way.run.fill(&TemplateValues { args: &args, ..values });
         let (last, before) = with_args.split_last()?;
         if last != b"x" || before != argv {
             return None;
         }
-        // Their hooks are run because this is what they are about to open.
+        // Their hooks run because the interpreter is about to open this file.
         let opens_entry = match warm.kind {
             KindEntry::PythonFork | KindEntry::NodeStart => true,
             KindEntry::JavaStart => false,
@@ -117,8 +118,8 @@ impl Languages {
     }
 }
 
-/// The runtime that may run a command: one that it begins like, and that started with all that this
-/// command's interpreter would start with.
+/// Returns the runtime that may run a command: the command begins with its arguments, and its
+/// interpreter would start with the same environment and limits.
 pub(crate) fn runtime_for<'r>(
     runtimes: &'r [WarmRuntime],
     command: &SandboxCommand,
@@ -145,7 +146,7 @@ pub(crate) fn runtime_for<'r>(
     runtimes.iter().find(serves)
 }
 
-/// Returns what the answer says of a program that this runtime ran.
+/// Returns the mode that the answer reports for a program that this runtime ran.
 pub(crate) fn mode(runtime: &WarmRuntime) -> ExecutionMode {
     match runtime.kind {
         WarmKind::ForkPython => ExecutionMode::Zygote,
@@ -153,8 +154,7 @@ pub(crate) fn mode(runtime: &WarmRuntime) -> ExecutionMode {
     }
 }
 
-/// Returns whether the limits of a process are those that it was started with: they are not set
-/// again.
+/// Returns whether the limits of a process are those of its start: they are not set again.
 fn started_for(own: &ProgramLimits, requested: &ProgramLimits) -> bool {
     own.memory_bytes == requested.memory_bytes
         && own.processes == requested.processes
@@ -164,13 +164,13 @@ fn started_for(own: &ProgramLimits, requested: &ProgramLimits) -> bool {
         && own.cpu >= requested.cpu
 }
 
-/// Returns whether the streams are those that every runtime waits with.
+/// Returns whether the streams are those of every waiting runtime.
 fn is_captured(command: &SandboxCommand) -> bool {
     matches!((&command.stdout, &command.stderr), (OutputMode::Capture, OutputMode::Capture))
         && !matches!(command.stdin, StdinSource::Handle(_))
 }
 
-/// The variables that matter at the start of an interpreter, in a fixed order.
+/// Returns the variables that matter at the start of an interpreter, in a fixed order.
 fn start_env(env: &[Vec<u8>]) -> Vec<&[u8]> {
     let matters = |variable: &&[u8]| {
         let name = variable.split(|byte| *byte == b'=').next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Refusals before anything is built from a request: shapes that contradict themselves, text that
-//! cannot be what it stands for. Pure; every refusal names its field.
+//! Refusals before a request is processed: contradictory fields, and text that is invalid for its
+//! purpose. Pure; every refusal names its field.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,23 +9,24 @@ use sandbox::WorkspaceFile;
 use super::{ARGUMENT_BYTES_MAX, ProgramStart};
 use crate::error::RequestRefusal;
 
-/// A part of a path: Linux's `NAME_MAX`.
+/// Maximum length of a path component: Linux's `NAME_MAX`.
 const PATH_PART_BYTES_MAX: usize = 255;
-/// A whole path: Linux's `PATH_MAX` of 4096 with its NUL, less `/workspace/` before it.
+/// Maximum length of a path: Linux's `PATH_MAX` of 4096 with its NUL, less the prefix
+/// `/workspace/`.
 const PATH_BYTES_MAX: usize = 4096 - 1 - "/workspace/".len();
-/// Parts of a path. Deeper trees make every walk over them slow.
+/// Maximum number of components of a path. Deeper trees make every walk over them slow.
 const PATH_PARTS_MAX: usize = 16;
 /// Largest distance of a priority from 0.
 const PRIORITY_MAX: i32 = 100;
-/// Characters of a label, and of a test case's name.
+/// Maximum number of characters of a label, and of a test case's name.
 const LABEL_CHARS_MAX: usize = 256;
-/// Bytes of a webhook's address: what every HTTP server takes.
+/// Maximum length of a webhook's address: every HTTP server accepts this.
 const URL_BYTES_MAX: usize = 2048;
-/// Bytes of the secret of a webhook.
+/// Maximum length of the secret of a webhook.
 const SECRET_BYTES_MAX: usize = 256;
-/// Lines or columns of a terminal; beyond it programs allocate for the screen and not for the work.
+/// Maximum of lines or columns of a terminal; beyond it, programs mostly allocate for the screen.
 const TERMINAL_MAX: u16 = 1000;
-/// Arguments to a compiler.
+/// Maximum number of compiler arguments.
 const COMPILE_ARGS_MAX: usize = 256;
 
 /// Parts of one program of a request: the judged one, a checker or an interactor.
@@ -60,7 +61,8 @@ impl PlannedProgram {
         PlannedProgram { language, argv, source, files, args, compile_args, env }
     }
 
-    /// Exactly one of language and argv, what belongs to each, and words that are words.
+    /// Checks that exactly one of language and argv is set, that the other fields match, and that
+    /// all words are valid.
     pub(super) fn check(&self) -> Result<(), RequestRefusal> {
         self.check_shape()?;
         self.check_arguments()
@@ -99,7 +101,7 @@ impl PlannedProgram {
         Ok(())
     }
 
-    /// No NUL, which would end an argument early, and no name that is not one.
+    /// Refuses NUL, which would end an argument early, and invalid names.
     fn check_arguments(&self) -> Result<(), RequestRefusal> {
         check_strings("argv", self.argv.as_deref().unwrap_or_default())?;
         check_strings("args", &self.args)?;
@@ -131,8 +133,8 @@ pub(super) fn check_strings(field: &str, strings: &[String]) -> Result<(), Reque
     }
 }
 
-/// Checks fields that exclude each other, and the values of the fields that are about the execution
-/// as a whole. `has_stdin` says whether standard input comes from elsewhere.
+/// Checks fields that exclude each other, and fields that apply to the execution as a whole.
+/// `has_stdin` is true if standard input comes from elsewhere.
 pub(super) fn check_whole(
     request: &ExecutionRequest,
     has_stdin: bool,
@@ -174,7 +176,7 @@ pub(super) fn check_whole(
     Ok(())
 }
 
-/// A name that people read: short, and on one line.
+/// Checks a name for people: short, and on one line.
 pub(super) fn check_label(field: &str, label: &str) -> Result<(), RequestRefusal> {
     if label.chars().count() > LABEL_CHARS_MAX {
         let message = format!("must have at most {LABEL_CHARS_MAX} characters");
@@ -212,7 +214,7 @@ fn check_exclusions(request: &ExecutionRequest, has_stdin: bool) -> Result<(), R
             return refuse(field, "interactor");
         }
     }
-    // Standard input from elsewhere is what makes an execution interactive.
+    // Standard input from elsewhere makes an execution interactive.
     let own = field_if(request.stdin.is_some(), "stdin");
     if let (Some(field), Some(live)) =
         (own.or(field_if(request.stdin_base64.is_some(), "stdin_base64")), live())
@@ -233,7 +235,7 @@ fn check_comparison(request: &ExecutionRequest) -> Result<(), RequestRefusal> {
         Some(_) if request.tests.is_empty() => {
             Err(RequestRefusal::invalid("comparison", "needs tests"))
         }
-        // A checker may need nothing but the input.
+        // A checker may need only the input.
         Some(OutputComparison::Checker(_)) => Ok(()),
         Some(_) if !has_expected() => {
             Err(RequestRefusal::invalid("comparison", "needs a test with expected output"))
@@ -255,7 +257,8 @@ fn check_comparison(request: &ExecutionRequest) -> Result<(), RequestRefusal> {
     }
 }
 
-/// Returns whether `name` can be a variable's: letters, digits and `_`, not beginning with a digit.
+/// Checks that `name` is a valid variable name: letters, digits and `_`, not beginning with a
+/// digit.
 pub(crate) fn check_env_name(name: &str) -> Result<(), String> {
     let well_formed = !name.is_empty()
         && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
@@ -275,7 +278,7 @@ pub(super) fn check_outputs(outputs: &[String], outputs_max: usize) -> Result<()
     check_names(outputs.iter().map(String::as_str), "outputs", "")
 }
 
-/// Every name is a path below the workspace, and none occurs twice.
+/// Checks that every name is a path below the workspace, and that none occurs twice.
 pub(super) fn check_names<'a>(
     names: impl Iterator<Item = &'a str>,
     list: &str,
@@ -292,8 +295,7 @@ pub(super) fn check_names<'a>(
     Ok(())
 }
 
-/// Returns whether `path` is a plain relative path: it cannot lead out of the directory it is used
-/// in.
+/// Checks that `path` is a plain relative path, which cannot lead out of its directory.
 pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
     if path.is_empty() {
         return Err("is empty");
@@ -321,7 +323,7 @@ pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// `a` and `a/b` cannot both be files.
+/// Checks that no file is also a directory: `a` and `a/b` cannot both be files.
 pub(super) fn check_no_file_is_a_directory(files: &[WorkspaceFile]) -> Result<(), RequestRefusal> {
     if files.len() < 2 {
         return Ok(());
@@ -336,12 +338,12 @@ pub(super) fn check_no_file_is_a_directory(files: &[WorkspaceFile]) -> Result<()
     Ok(())
 }
 
-/// Every directory above `path`: `a` and `a/b` of `a/b/c`.
+/// Returns every parent directory of `path`: `a` and `a/b` for `a/b/c`.
 pub(super) fn directories(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }
 
-/// Refuses arguments that `execve` would refuse as too long, with the field's name.
+/// Refuses arguments that `execve` would reject as too long, with the field's name.
 pub(super) fn check_argument_bytes(
     start: &ProgramStart,
     field: &str,

@@ -1,34 +1,35 @@
-//! Bounds how many jobs of each tenant one claim may take.
+//! Bounds the number of jobs of each tenant that one claim may take.
 //!
-//! A job that is claimed holds a worker, also while it waits for its tenant's share of the places
-//! to run. Without a bound here one tenant's jobs would hold every worker while they wait, and the
+//! A claimed job occupies a worker, even while it waits for its tenant's share of the places to
+//! run. Without a bound here, one tenant's jobs would occupy every worker while they wait, and the
 //! jobs of other tenants, whose places are free, would not be claimed.
 //!
-//! Jobs of a tenant whose limit lives at few nodes are left to those.
+//! Jobs of a tenant whose limit has its homes at other nodes are left to those.
 
 use std::collections::HashMap;
 
 use crate::admission::TenantsElsewhere;
 
-/// Jobs that a claim may take of each tenant.
+/// Maximum of jobs that a claim may take of each tenant.
 #[derive(Clone, Debug)]
 pub struct ClaimQuota {
-    /// Jobs that a tenant may have in hand.
+    /// Maximum number of claimed jobs of a tenant.
     in_hand_max: usize,
-    /// Jobs that tenants have in hand; those that are claimed are added.
+    /// Number of claimed jobs of each tenant, including new ones.
     in_hand: HashMap<String, usize>,
-    /// Tenants of which none may be taken.
+    /// Tenants whose jobs are left to other nodes.
     elsewhere: Option<TenantsElsewhere>,
 }
 
 impl ClaimQuota {
-    /// A quota without a bound: where there is one tenant only.
+    /// Returns a quota without a bound, for a single tenant.
     #[must_use]
     pub fn unlimited() -> ClaimQuota {
         ClaimQuota::new(usize::MAX, HashMap::new())
     }
 
-    /// Lets each tenant have at most `in_hand_max` jobs in hand, with those that it has already.
+    /// Returns a quota of at most `in_hand_max` claimed jobs for each tenant, including those in
+    /// `in_hand`.
     #[must_use]
     pub fn new(in_hand_max: usize, in_hand: HashMap<String, usize>) -> ClaimQuota {
         ClaimQuota { in_hand_max, in_hand, elsewhere: None }
@@ -49,8 +50,8 @@ impl ClaimQuota {
         self.elsewhere.is_some()
     }
 
-    /// Counts a job of this tenant; false, and nothing is counted, when it has as many as it may,
-    /// or is served elsewhere.
+    /// Counts a job of this tenant; returns false, and counts nothing, if the tenant has reached
+    /// its maximum, or is served elsewhere.
     pub(crate) fn charge(&mut self, tenant: &str) -> bool {
         if self.leaves(tenant) {
             return false;
@@ -65,12 +66,12 @@ impl ClaimQuota {
         true
     }
 
-    /// Jobs that may be taken of a tenant that has none in hand; none without a bound.
+    /// Returns the maximum for a tenant without claimed jobs; None without a bound.
     pub(crate) fn per_tenant_max(&self) -> Option<usize> {
         (self.in_hand_max != usize::MAX).then_some(self.in_hand_max)
     }
 
-    /// Tenants that have jobs in hand, and how many more may be taken of each.
+    /// Returns the tenants with claimed jobs, with the remaining number of each.
     pub(crate) fn left(&self) -> impl Iterator<Item = (&str, usize)> {
         let left = |count: &usize| self.in_hand_max.saturating_sub(*count);
         self.in_hand.iter().map(move |(tenant, count)| (tenant.as_str(), left(count)))

@@ -1,20 +1,20 @@
 //! The queue in Redis, in the layout of BullMQ: its producers can add jobs, its dashboards show
 //! them.
 //!
-//! Every tenant has a queue of BullMQ's, and jobs of foreign producers come in one more; they take
-//! turns. BullMQ's structures say where a job is, and only its scripts change them. What BullMQ
-//! knows nothing of (leases by the server's clock, idempotency, labels, webhooks, cancelled and
-//! expired jobs) is in keys of our own below `<prefix>:<name>:own:`; `redis/base.lua` lists them.
-//! Both change in one transaction, so that a server may die anywhere in between.
+//! Every tenant has a BullMQ queue, and jobs of foreign producers arrive in one more; the queues
+//! take turns. BullMQ's structures determine where a job is, and only its scripts change them.
+//! Features that BullMQ lacks (leases by the server's clock, idempotency, labels, webhooks,
+//! cancelled and expired jobs) use keys of our own below `<prefix>:<name>:own:`; `redis/base.lua`
+//! lists them. Both change in one transaction, so that a server may die at any point in between.
 //!
-//! It never runs a worker of BullMQ's, and never holds a connection for each queue.
+//! It never runs a BullMQ worker, and never holds a connection for each queue.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `link.rs` | the connection, transactions, BullMQ's scripts |
 //! | `names.rs` | queues of tenants, priorities, ids of foreign jobs, tokens |
-//! | `codec.rs` | what goes to scripts and comes from them |
-//! | `accept.rs`, `work.rs`, `reads.rs`, `sweep.rs` | the operations, as in the files `*.lua` |
+//! | `codec.rs` | arguments and replies of scripts |
+//! | `accept.rs`, `work.rs`, `reads.rs`, `sweep.rs` | the operations, each with its `*.lua` file |
 //!
 //! # References
 //! - <https://docs.bullmq.io/>
@@ -42,10 +42,10 @@ use super::{
     QueueSweepReport, QueuedJob, WebhookDelivery,
 };
 
-/// Interval at which a queue is looked at that others may add to.
+/// Polling interval of a queue to which other programs may add.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// BullMQ's lock outlives the lease by this, so that its own workers do not find a job stalled
-/// that a sweep of ours is about to queue again.
+/// Time by which BullMQ's lock outlives the lease, so that its own workers do not treat a job as
+/// stalled that our sweep is about to queue again.
 const LOCK_GRACE: Duration = Duration::from_secs(10);
 
 /// Address of the queue and its name there.
@@ -56,7 +56,7 @@ pub struct RedisConfig {
     pub url: String,
     /// Prefix of all keys, BullMQ's `prefix`; without `:`.
     pub prefix: String,
-    /// The queue that foreign producers add to; those of tenants are called `<name>.<tenant>`.
+    /// The queue to which foreign producers add; those of tenants are called `<name>.<tenant>`.
     pub name: String,
     /// Tenant of jobs of foreign producers.
     pub tenant: String,
@@ -73,7 +73,7 @@ impl Default for RedisConfig {
     }
 }
 
-/// Without the address, which may have a password in it.
+/// Without the address, which may contain a password.
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RedisConfig { url: _, prefix, name, tenant } = self;
@@ -100,10 +100,10 @@ impl fmt::Debug for RedisQueue {
 }
 
 impl RedisQueue {
-    /// Connects. Warns when the server may lose what it acknowledged.
+    /// Connects. Warns if the server may lose acknowledged writes.
     ///
     /// # Errors
-    /// When Redis cannot be reached within some seconds, refuses, or is no Redis.
+    /// If Redis cannot be reached within some seconds, refuses, or the server is not Redis.
     pub fn open(
         place: RedisConfig,
         config: QueueConfig,
@@ -122,7 +122,7 @@ impl RedisQueue {
         })
     }
 
-    /// Asks what time it is at the server, when that was not asked lately.
+    /// Reads the server's clock, unless it was read recently.
     async fn read_clock(&self) -> Result<(), QueueError> {
         if self.clock.wants_sample() {
             let asked_ms = clock::boot_ms();
@@ -160,7 +160,7 @@ impl RedisQueue {
     }
 }
 
-/// Milliseconds, as scripts take them.
+/// Returns milliseconds as a number for scripts.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -184,7 +184,7 @@ impl JobQueue for RedisQueue {
 
     fn changed(&self) -> Pending<'_, ()> {
         Box::pin(async {
-            // Which of the two it was makes no difference: there may be something.
+            // Both outcomes mean that there may be a job.
             drop(tokio::time::timeout(LOOK_EVERY, self.changed.notified()).await);
             Ok(())
         })
@@ -258,7 +258,7 @@ impl JobQueue for RedisQueue {
 
     fn sweep(&self, now_ms: u64) -> Pending<'_, QueueSweepReport> {
         Box::pin(async move {
-            // Each second, which is often enough; what it says counts from the next time on.
+            // Every second, which is often enough; the new time applies from the next call on.
             self.read_clock().await?;
             self.sweep_step(now_ms).await
         })

@@ -1,12 +1,12 @@
 //! The order of waiting jobs: pure, without a clock.
 //!
-//! Tenants that wait take turns, one job each ([`TurnOrder`]). A tenant joins behind all others, so
-//! one that comes late is not owed what it did not ask for, and one that sends a single job waits
-//! one round at most.
+//! Waiting tenants take turns, one job each ([`TurnOrder`]). A new tenant joins behind all others,
+//! so a late one is not compensated for time in which it had no jobs, and one that sends a single
+//! job waits one round at most.
 //!
-//! Within a tenant the order is by effective priority: the priority and one step for each
-//! `ageing` of waiting. All jobs age at the same rate, so which of two goes first never changes,
-//! and `created - priority × ageing` says it once and for all.
+//! Within a tenant the order is by effective priority: the priority plus one step for each `ageing`
+//! of waiting. All jobs age at the same rate, so the order of two jobs never changes, and the
+//! constant `created - priority × ageing` determines it.
 
 mod ordered;
 
@@ -20,32 +20,32 @@ use pool::TurnOrder;
 use self::ordered::OrderedRuns;
 use super::quota::ClaimQuota;
 
-/// Job as the schedule knows it.
+/// A waiting job in the schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaitingJob {
     /// Id.
     pub(crate) id: ExecutionId,
     /// Tenant that owns it.
     pub(crate) tenant: String,
-    /// From -100 to 100; higher goes first.
+    /// Priority from -100 to 100; higher runs first.
     pub(crate) priority: i32,
-    /// When it was accepted, in milliseconds.
+    /// Time of acceptance, in milliseconds.
     pub(crate) created_ms: u64,
-    /// From when on it must not be started any more.
+    /// Time from which on it must not be started any more.
     pub(crate) deadline_ms: Option<u64>,
     /// Size in bytes ([`super::NewJob::bytes`]). The order does not depend on it.
     pub(crate) bytes: u64,
 }
 
-/// The constant that orders jobs of a tenant: lower goes first. `created_ms` says how old it is
-/// and `ageing` how long a step of priority takes.
+/// Returns the constant that orders jobs of a tenant: lower runs first. `created_ms` is its time of
+/// acceptance and `ageing` the duration of a step of priority.
 pub(crate) fn rank(priority: i32, created_ms: u64, ageing: Duration) -> i64 {
     let created = i64::try_from(created_ms).unwrap_or(i64::MAX);
     let ageing = i64::try_from(ageing.as_millis()).unwrap_or(i64::MAX);
     created.saturating_sub(i64::from(priority).saturating_mul(ageing))
 }
 
-/// A job's place among those of its tenant.
+/// A job's position among those of its tenant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct JobPosition {
     rank: i64,
@@ -57,17 +57,18 @@ struct JobPosition {
 #[derive(Debug, Default)]
 pub(crate) struct TakenJobs {
     pub(crate) jobs: Vec<WaitingJob>,
-    /// Turns that passed meanwhile, those of tenants that were passed over as well.
+    /// Number of turns that passed meanwhile, including those of skipped tenants.
     pub(crate) turns: usize,
 }
 
-/// Waiting jobs, in order. Every operation but [`JobSchedule::position`] takes time that grows at
-/// most with the logarithm of what waits, or with what it takes out.
+/// Waiting jobs, in order. Every operation except [`JobSchedule::position`] takes time that grows
+/// at most with the logarithm of the number of waiting jobs, or with the number of jobs that it
+/// removes.
 #[derive(Debug)]
 pub(crate) struct JobSchedule {
     ageing: Duration,
     jobs: HashMap<Arc<str>, ScheduleEntry>,
-    /// Tenants with the places of their jobs. One that has nothing left stays until its turn comes.
+    /// Tenants with the positions of their jobs. A tenant without jobs stays until its turn comes.
     tenants: TurnOrder<Arc<str>, OrderedRuns<JobPosition>>,
     /// Deadlines of waiting jobs.
     deadlines: BTreeSet<(u64, Arc<str>)>,
@@ -92,7 +93,7 @@ impl JobSchedule {
         }
     }
 
-    /// A job begins to wait. One that waits already stays where it is.
+    /// Adds a job. A job that waits already keeps its position.
     pub(crate) fn insert(&mut self, job: WaitingJob) {
         let WaitingJob { id, tenant, priority, created_ms, deadline_ms, bytes } = job;
         if self.jobs.contains_key(id.0.as_str()) {
@@ -110,7 +111,7 @@ impl JobSchedule {
         self.jobs.insert(id, ScheduleEntry { tenant, place, priority, deadline_ms, bytes });
     }
 
-    /// A job waits no more. Nothing happens when it did not wait.
+    /// Removes a job that no longer waits; does nothing if it did not wait.
     pub(crate) fn remove(&mut self, id: &ExecutionId) {
         if let Some((id, entry)) = self.jobs.remove_entry(id.0.as_str())
             && let Some(mut of_tenant) = self.tenants.entry(&entry.tenant)
@@ -122,9 +123,9 @@ impl JobSchedule {
         }
     }
 
-    /// Takes out up to `count_max` jobs, those whose turn it is. What is past its deadline is never
-    /// among them: it is out of the order from then on.
-    /// Tenants whose quota is used up are passed over, and stand behind all others then.
+    /// Takes out up to `count_max` jobs, in the order of turns. Jobs past their deadline are never
+    /// among them: they leave the order. Tenants whose quota is used up are skipped and move behind
+    /// all others.
     pub(crate) fn take(
         &mut self,
         count_max: usize,
@@ -146,7 +147,7 @@ impl JobSchedule {
         loop {
             let mut first = self.tenants.first()?;
             if first.queue().len() == 0 {
-                // It joins again, at the end, when it has something.
+                // It joins again, at the end, when it has a job.
                 first.leave();
                 continue;
             }
@@ -186,13 +187,13 @@ impl JobSchedule {
         }
     }
 
-    /// Returns how many go before this one, when nothing else comes and nothing is cancelled: exact
-    /// then. Takes time that grows with the number of tenants, not with that of jobs.
+    /// Returns the number of jobs that run before this one: exact if no job is added or cancelled.
+    /// Takes time that grows with the number of tenants, not with that of jobs.
     pub(crate) fn position(&self, id: &ExecutionId) -> Option<u64> {
         let entry = self.jobs.get(id.0.as_str())?;
         let within = self.tenants.get(&entry.tenant)?.1.before(&entry.place);
         let mut before = within;
-        // Those whose turn is sooner take one turn more than those whose turn is later.
+        // Tenants whose turn is sooner take one turn more than those whose turn is later.
         let mut turns = within + 1;
         for (name, waiting) in self.tenants.iter() {
             if *name == entry.tenant {
@@ -204,7 +205,7 @@ impl JobSchedule {
         u64::try_from(before).ok()
     }
 
-    /// Forgets every job. Whose turn it is stays.
+    /// Removes every job. The order of turns is kept.
     pub(crate) fn clear(&mut self) {
         self.jobs.clear();
         self.deadlines.clear();
@@ -213,12 +214,12 @@ impl JobSchedule {
         }
     }
 
-    /// Returns whether nothing waits that may still run.
+    /// Returns whether no job waits that may still run.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// Returns how many of a tenant wait.
+    /// Returns the number of a tenant's waiting jobs.
     pub(crate) fn of_tenant(&self, tenant: &str) -> usize {
         self.tenants.get(tenant).map_or(0, |(_, waiting)| waiting.len())
     }

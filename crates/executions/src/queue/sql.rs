@@ -1,18 +1,19 @@
 //! The queue in the server's own store: SQLite for one server, PostgreSQL for several.
 //!
-//! The table is the truth; each operation is one transaction. What goes next is decided in memory
-//! ([`super::schedule`]), because an order that is fair over tenants is no order of an index:
+//! The table is the truth; each operation is one transaction. The order of jobs is decided in
+//! memory ([`super::schedule`]), because an order that is fair across tenants is not that of an
+//! index:
 //!
-//! - **SQLite**: this process is the only owner of the file, so the schedule holds everything that
-//!   waits. It is built once, at the start; what was running then has lost its lease.
-//! - **PostgreSQL**: servers share the table, so the schedule is a window onto it
-//!   ([`feed`]), and leases end by time alone.
+//! - **SQLite**: this process is the only owner of the file, so the schedule holds all waiting
+//!   jobs. It is built once, at the start; jobs that were running then have lost their lease.
+//! - **PostgreSQL**: servers share the table, so the schedule is a window onto it ([`feed`]), and
+//!   leases end by time alone.
 //!
-//! A claim is a compare-and-set on the row's state in both. So a job that is in the schedule
-//! though it waits no more does no harm: its claim finds nothing, and that is the end of it.
+//! A claim is a compare-and-set on the row's state in both. So a job that is still in the schedule
+//! but no longer waits does no harm: its claim changes nothing.
 //!
-//! Operations that change what waits run to their end even when their future is dropped: the table
-//! and the schedule would differ otherwise.
+//! Operations that change waiting jobs run to their end even if their future is dropped: otherwise
+//! the table and the schedule would differ.
 
 mod accept;
 mod attempt;
@@ -39,7 +40,7 @@ use super::{
     QueueSweepReport, QueuedJob, WebhookDelivery,
 };
 
-/// Webhooks that one call takes at most.
+/// Maximum number of webhooks that one call takes.
 const DELIVERIES_MAX: usize = 1_000;
 
 /// A queue in the server's store. Cheap to clone.
@@ -53,11 +54,11 @@ impl fmt::Debug for SqlQueue {
 }
 
 impl SqlQueue {
-    /// Opens the queue in a store. In SQLite, what an earlier process was running when it ended is
-    /// queued again, or dead, before this returns.
+    /// Opens the queue in a store. In SQLite, jobs that an earlier process was running when it
+    /// ended are queued again, or dead, before this returns.
     ///
     /// # Errors
-    /// When the tables cannot be brought up to date or read.
+    /// If the tables cannot be migrated or read.
     pub fn open(
         store: SqlStore,
         config: QueueConfig,
@@ -73,7 +74,7 @@ impl SqlQueue {
         })
     }
 
-    /// Runs an operation to its end, whatever becomes of the future that waits for it.
+    /// Runs an operation to its end, even if its future is dropped.
     fn run_to_end<T, F>(
         &self,
         work: impl FnOnce(Arc<SqlQueueShared>) -> F + Send + 'static,
@@ -116,7 +117,7 @@ impl JobQueue for SqlQueue {
             if self.0.is_alone() {
                 changed.await;
             } else {
-                // What other servers do is seen by looking.
+                // Changes by other servers are found by polling.
                 drop(tokio::time::timeout(self.0.poll_interval(), changed).await);
             }
             Ok(())

@@ -1,4 +1,5 @@
-//! From a program's files to what is started: compiled now, taken from the cache, or as it is.
+//! Turns a program's files into a program that can be started: compiled now, taken from the cache,
+//! or unchanged.
 
 use std::time::Duration;
 
@@ -8,25 +9,26 @@ use crate::languages::CompileArtifacts;
 use crate::plan::{CompileStage, ProgramRecipe, check_path};
 use sandbox::{SharedFile, WorkspaceContent};
 
-/// Bytes of what one compilation makes. What is larger is run where it was compiled, once.
+/// Maximum bytes of the results of one compilation. Larger ones are run where they were compiled,
+/// once.
 const ARTIFACTS_BYTES_MAX: u64 = 64 << 20;
-/// Wall time of the command that lists what was made.
+/// Wall time of the command that lists the results of a compilation.
 const LIST_WALL: Duration = Duration::from_secs(10);
-/// Output of that command: as many names as there may be, of usual length.
+/// Output limit of that command: the maximum number of names, of usual length.
 const LIST_OUTPUT_BYTES: u64 = 64 << 10;
 
 /// Outcome of the build of a program.
 pub(super) enum BuiltProgram {
     /// The program's files can be placed anywhere, any number of times.
     Ready(ReadyProgram),
-    /// The program has to be run in the sandbox it was compiled in.
+    /// The program must run in the sandbox in which it was compiled.
     Here(Box<dyn LeasedSandbox>),
-    /// The compiler refused the program; the stage says so.
+    /// The compiler refused the program; the stage has the reason.
     Refused,
 }
 
 impl ExecutionRun<'_> {
-    /// Compiles a program where it has to be. `stage` says whose it is.
+    /// Compiles a program if necessary. `stage` determines its role.
     pub(super) async fn build(
         &mut self,
         recipe: ProgramRecipe,
@@ -51,7 +53,7 @@ impl ExecutionRun<'_> {
         let machine = self.machine;
         let mut tools = program.tools();
         if let Some(template) = self.template {
-            // Files that a compiler may read, and programs that it may start.
+            // The template contains files that a compiler may read, and programs that it may start.
             tools.push_str("\ntemplate\n");
             tools.push_str(&template.key);
         }
@@ -76,7 +78,7 @@ impl ExecutionRun<'_> {
         }
     }
 
-    /// Returns the earlier outcome of a compiler, with no time taken for it now.
+    /// Returns an earlier outcome of a compiler, with no time for it now.
     async fn cached(
         &mut self,
         stage: StageName,
@@ -101,7 +103,7 @@ impl ExecutionRun<'_> {
         judged(self.id, StageName::Compile, program, exit).await
     }
 
-    /// Compiles now. `leader` is whom to tell, unless nobody is to know.
+    /// Compiles now. `leader` publishes the result, if it may be shared.
     async fn compile(
         &mut self,
         stage: StageName,
@@ -113,7 +115,7 @@ impl ExecutionRun<'_> {
         let limits = command.limits;
         let env = command.env.clone();
         command.files.clone_from(&files);
-        // Its program may have to be run here, too; the compiler itself reaches nothing.
+        // Its program may have to run here, too; the compiler itself has no access to the grants.
         let may_stay = stage == StageName::Compile && !self.needs_artifacts;
         let mut sandbox = self.sandbox_with(may_stay && self.granted.is_some()).await?;
         self.progress.stage(stage, None);
@@ -146,7 +148,7 @@ impl ExecutionRun<'_> {
             }
         };
         let Some(made) = collected else {
-            // What cannot be taken out is run where it is.
+            // Results that cannot be taken out are run in this sandbox.
             if stage != StageName::Compile || self.needs_artifacts {
                 let message = format!(
                     "what was compiled cannot be taken over: it must be {} files of {} bytes at \
@@ -177,7 +179,7 @@ impl ExecutionRun<'_> {
         Ok(self.built(stage, ExecutionMode::Fresh, outcome, Some(ready)))
     }
 
-    /// Says how a compile stage ended, and what there is to run.
+    /// Reports the end of a compile stage, and returns the program to run.
     fn built(
         &mut self,
         stage: StageName,
@@ -205,7 +207,7 @@ impl ExecutionRun<'_> {
     }
 }
 
-/// Names and contents of the files that a command names; `None` when it does not succeed.
+/// Returns names and contents of the files that a command lists; `None` if it fails.
 async fn listed(
     sandbox: &mut dyn LeasedSandbox,
     (argv, env, limits): (&[String], Vec<Vec<u8>>, ProgramLimits),
@@ -227,14 +229,15 @@ async fn listed(
         return Ok(None);
     }
     let Some(names) = names(&exit.stdout) else { return Ok(None) };
-    // The same again, for the contents; nothing runs in between that could change them.
+    // Runs the same command again, for the contents; nothing runs in between that could change
+    // them.
     let exit = sandbox.run(command(names.clone()), &mut ()).await?;
     let contents: Result<Vec<_>, _> = exit.outputs.into_iter().collect();
     Ok(contents.ok().map(|contents| names.into_iter().zip(contents).collect()))
 }
 
-/// The names in a list with a NUL after each. A compiler may have been made to write anything, so
-/// they are checked like a caller's.
+/// Parses names from a list with a NUL after each. A compiler can be tricked into writing anything,
+/// so they are checked like a caller's.
 fn names(list: &[u8]) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for name in list.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
@@ -246,7 +249,7 @@ fn names(list: &[u8]) -> Option<Vec<String>> {
     (!names.is_empty() && names.len() <= sandbox::OUTPUTS_MAX).then_some(names)
 }
 
-/// Collects the files that a compiler made; `None` when something is missing.
+/// Collects the files that a compiler made; `None` if one is missing.
 fn collect(
     artifacts: &CompileArtifacts,
     contents: Vec<Result<Vec<u8>, String>>,
@@ -268,7 +271,7 @@ fn collect(
     Some(made)
 }
 
-/// Returns files as sealed ones; `None` when descriptors or memory for them run out.
+/// Returns the files as sealed ones; `None` if descriptors or memory for them run out.
 fn shared(made: &[WorkspaceFile]) -> Option<Vec<WorkspaceFile>> {
     let share = |file: &WorkspaceFile| -> std::io::Result<WorkspaceFile> {
         let shared = SharedFile::from_bytes(&file.content.read()?)?;
@@ -284,7 +287,7 @@ fn shared(made: &[WorkspaceFile]) -> Option<Vec<WorkspaceFile>> {
     }
 }
 
-/// A program's own files with what was made of them; that wins where both have the same name.
+/// Returns a program's own files with the compiler's; those replace files with the same name.
 fn placed(mut files: Vec<WorkspaceFile>, made: &[WorkspaceFile]) -> ReadyProgram {
     files.retain(|file| made.iter().all(|made| made.path != file.path));
     files.extend_from_slice(made);

@@ -1,5 +1,5 @@
-//! Output of a solution to its interactor: passed on and counted, so that one that never stops is
-//! stopped, and its interactor's failure is not the judge's.
+//! Passes a solution's output on to its interactor and counts it, so that a solution that never
+//! stops writing is stopped, and the failure of its interactor does not count as the judge's.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// Read at a time: what a pipe of Linux holds (pipe(7)).
+/// Bytes read at a time: the capacity of a Linux pipe (pipe(7)).
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Bytes that a solution has sent.
+/// Number of bytes that a solution has sent.
 #[derive(Clone, Debug)]
 pub(super) struct SentBytes(Arc<AtomicU64>);
 
@@ -25,8 +25,8 @@ impl SentBytes {
     }
 }
 
-/// Passes on what comes out of one pipe into another, until either is closed or `bytes_max` are
-/// exceeded; tells whether they were.
+/// Copies one pipe into another, until either is closed or `bytes_max` are exceeded; returns
+/// whether they were.
 pub(super) async fn pass_on(
     from: OwnedFd,
     to: OwnedFd,
@@ -45,8 +45,7 @@ pub(super) async fn pass_on(
         if sent.0.fetch_add(count, Ordering::Relaxed).saturating_add(count) > bytes_max {
             return Ok(true);
         }
-        // An interactor that has closed its input is within its rights; the solution is told by
-        // the end of this pipe.
+        // An interactor may close its input; the end of this pipe shows that to the solution.
         if to.write_all(&buf).await.is_err() {
             return Ok(false);
         }

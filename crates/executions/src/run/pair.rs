@@ -1,7 +1,7 @@
-//! A program and its interactor: two sandboxes at once, each one's output the other one's input.
+//! A program and its interactor: two concurrent sandboxes, each reading the other's output.
 //!
-//! Output of the interactor goes through a pipe of the kernel's, of which no end stays here. Output
-//! of the program is passed on and counted ([`super::dialogue`]).
+//! The interactor's output goes through a kernel pipe, of which no end stays in this process. The
+//! program's output is passed on and counted ([`super::dialogue`]).
 
 use std::io;
 use std::pin::Pin;
@@ -16,18 +16,18 @@ use crate::judge::{FirstToEnd, PEER_GRACE, TalkEnding, TalkVolume, apply_interac
 struct PairEnds {
     program: ProgramExit,
     interactor: ProgramExit,
-    /// True when the program was stopped for what it sent to the interactor.
+    /// True if the program was stopped because it sent too much to the interactor.
     is_flood: bool,
 }
 
-/// Passes on the answers of a program; its result tells whether there were too many.
+/// Passes on the output of a program; resolves to whether there was too much of it.
 type AnswersRelay<'a> = Pin<Box<dyn Future<Output = io::Result<bool>> + Send + 'a>>;
 
-/// Contents of `outputs`, as far as they are there.
+/// Contents of `outputs`, as far as they exist.
 type Contents = Vec<Result<Vec<u8>, String>>;
 
 impl ExecutionRun<'_> {
-    /// The only run of a program, with its interactor.
+    /// Runs the only run of a program, with its interactor.
     pub(super) async fn single_pair(
         &mut self,
         ready: &ReadyProgram,
@@ -53,7 +53,7 @@ impl ExecutionRun<'_> {
         }
     }
 
-    /// Runs both to their ends. The outcome of the program takes the interactor's into account.
+    /// Runs both to their ends. The outcome of the program includes the interactor's judgement.
     pub(super) async fn pair(
         &mut self,
         (ready, start): (&ReadyProgram, ProgramStart),
@@ -99,8 +99,8 @@ impl ExecutionRun<'_> {
         drop(bound);
         self.since = self.machine.metrics.observe(TimedPart::Run, self.since);
         let PairEnds { program: mut exit, interactor, is_flood } = ends?;
-        // By the clock, not by who was heard of first: a report takes longer when there is
-        // something left to end.
+        // By the clock, not by the order of reports: a report takes longer if processes remain to
+        // be killed.
         let first = FirstToEnd::by_clock(exit.ended, interactor.ended, !exit.breaches.is_empty());
         let volume = match sent.get() {
             _ if is_flood => TalkVolume::TooMuch(sent_max),
@@ -119,7 +119,7 @@ impl ExecutionRun<'_> {
     }
 }
 
-/// Runs two commands side by side. When one has ended, the other one has a moment left.
+/// Runs two commands concurrently. When one has ended, the other has a short time left.
 async fn both(
     one: &mut dyn LeasedSandbox,
     mut program: SandboxCommand,
@@ -141,27 +141,28 @@ async fn both(
         tokio::select! {
             ended = two.as_mut() => {
                 let interactor = ended?;
-                // Nobody reads it any more; the program is told by the end of its pipe.
+                // The program's output has no reader any more; the end of its pipe shows that to
+                // the program.
                 drop(answers);
                 break (finish(one.as_mut(), &stop_program).await?, interactor);
             }
             ended = one.as_mut() => {
                 let program = ended?;
-                // What it said last may not have been passed on yet.
+                // Its last output may not have been passed on yet.
                 let passing = async {
                     drop(answers.as_mut().await);
                     std::future::pending::<()>().await;
                 };
                 let interactor = tokio::select! {
                     ended = finish(two.as_mut(), &stop_interactor) => ended?,
-                    // It never ends.
+                    // Unreachable: the future never resolves.
                     () = passing => continue,
                 };
                 break (program, interactor);
             }
             passed = answers.as_mut() => {
                 is_flood = passed.map_err(|error| SandboxFailure::Infrastructure(error.into()))?;
-                // Its pipes are closed by now.
+                // The pipes of the relay are closed by now.
                 answers = Box::pin(std::future::pending());
                 if is_flood {
                     stop_program.try_send(ProgramControl::Stop).ok();
@@ -172,7 +173,7 @@ async fn both(
     Ok(PairEnds { program, interactor, is_flood })
 }
 
-/// Waits for the end, and brings it about after a moment.
+/// Waits for the end, and stops the program after a grace period.
 async fn finish(
     mut run: Pin<&mut (dyn Future<Output = Result<ProgramExit, SandboxFailure>> + Send)>,
     stop: &mpsc::Sender<ProgramControl>,
@@ -180,7 +181,8 @@ async fn finish(
     if let Ok(ended) = time::timeout(PEER_GRACE, run.as_mut()).await {
         return ended;
     }
-    // Nobody else sends, so there is room; and who no longer listens has ended.
+    // There is no other sender, so there is room; a closed channel means that the program has
+    // ended.
     stop.try_send(ProgramControl::Stop).ok();
     run.await
 }

@@ -8,30 +8,31 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GojudgeConfig {
-    /// Programs of one request; each has a sandbox of its own, all at the same time.
+    /// Maximum number of programs of one request; each has a sandbox of its own, and all run
+    /// concurrently.
     pub cmds_max: usize,
-    /// Pipes between the programs of one request.
+    /// Maximum number of pipes between the programs of one request.
     pub pipes_max: usize,
-    /// Files that one token may have stored.
+    /// Maximum number of stored files of one token.
     pub stored_files_max_per_tenant: usize,
-    /// Files that are stored in all. Each costs the server a descriptor.
+    /// Maximum number of stored files in total. Each costs the server a descriptor.
     pub stored_files_max: usize,
-    /// Bytes of one stored file, and of a program's streams from files of the host.
+    /// Maximum bytes of one stored file, and of a program's streams from files of the host.
     pub stored_file_bytes_max: u64,
-    /// Bytes that one token may have stored. They are in memory.
+    /// Maximum bytes of stored files of one token. They are in memory.
     pub stored_bytes_max_per_tenant: u64,
-    /// Bytes that are stored in all.
+    /// Maximum bytes of stored files in total.
     pub stored_bytes_max: u64,
-    /// Seconds for which a stored file is kept. Left out: until it is deleted, or the server ends.
+    /// Seconds for which a stored file is kept. Default: until it is deleted, or the server ends.
     pub stored_file_ttl_s: Option<u64>,
-    /// Directories of the host whose files requests may name with `src`. None: no such file.
+    /// Directories of the host whose files requests may name with `src`. Empty: no such files.
     pub src_prefixes: Vec<PathBuf>,
-    /// Bytes of one message of a WebSocket. Each connection may have the server keep as many while
-    /// the rest of a message arrives.
+    /// Maximum bytes of one message of a WebSocket. Each connection may make the server buffer as
+    /// many while the rest of a message arrives.
     pub message_bytes_max: usize,
-    /// Requests that are under way on one WebSocket.
+    /// Maximum number of pending requests on one WebSocket.
     pub socket_requests_max: usize,
-    /// Bytes that one stream of `/stream` may carry.
+    /// Maximum bytes in one stream of `/stream`.
     pub stream_bytes_max: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Connects the descriptors of programs: to the engine, to each other, to files and to the caller.
+//! Connects the descriptors of programs to the engine, to each other, to files and to the caller.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -19,14 +19,14 @@ use super::plan::{DescriptorPipe, DescriptorPlan, GojudgePlan, GojudgeProgram, i
 use super::run::CallerHandle;
 use super::stream::{self, OutputChunk};
 
-/// Result of a stream beside the captured ones.
+/// Content of a stream other than the captured ones.
 #[derive(Debug)]
 pub(super) struct CollectedStream {
     /// Index of the program that wrote it.
     pub(super) program: usize,
     pub(super) name: String,
     pub(super) kept: CapturedBytes,
-    /// True if more than was kept is an exceeded limit.
+    /// True if output beyond the kept bytes exceeds a limit.
     pub(super) is_limited: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct ConnectedProgram {
     /// Targets of standard output and standard error.
     pub(super) captures: [CaptureTarget; 2],
     pub(super) sink: CaptureSink,
-    /// Stored files that it has descriptors of: they count for as long as it runs.
+    /// Stored files of its descriptors: they count while it runs.
     _files: Vec<Arc<SharedFile>>,
 }
 
@@ -56,15 +56,15 @@ pub(super) struct ProgramWires {
     ends: HashMap<(usize, usize), OwnedFd>,
     inputs: HashMap<u8, mpsc::Receiver<Vec<u8>>>,
     output: Option<mpsc::Sender<OutputChunk>>,
-    /// Stored files that the program being connected was given.
+    /// Stored files of the program that is being connected.
     files: Vec<Arc<SharedFile>>,
-    /// Budget of each program beside its captured streams.
+    /// Budget of each program for streams other than the captured ones.
     budgets: Vec<Arc<CaptureBudget>>,
     stream_bytes_max: u64,
 }
 
 impl ProgramWires {
-    /// Makes the pipes between programs and starts the relays.
+    /// Creates the pipes between programs and starts the relays.
     pub(super) fn lay(
         plan: &GojudgePlan,
         remote: &mut CallerHandle,
@@ -90,7 +90,7 @@ impl ProgramWires {
             let DescriptorPipe { source: (program, _), keep, .. } = pipe;
             let (program, name) = (*program, keep.as_ref().map(|(name, _)| name.clone()));
             tasks.spawn(async move {
-                // It ends without a word only when the process does.
+                // The sender is only dropped without a result when the process ends.
                 let kept = relay.await.ok()?;
                 name.map(|name| CollectedStream { program, name, kept, is_limited: false })
             });
@@ -100,7 +100,7 @@ impl ProgramWires {
         Ok(ProgramWires { ends, inputs, output, files, budgets, stream_bytes_max })
     }
 
-    /// Gives the program at `index` its streams.
+    /// Connects the streams of the program at `index`.
     pub(super) fn connect(
         &mut self,
         index: usize,
@@ -115,7 +115,7 @@ impl ProgramWires {
         let limits = &mut program.command.limits;
         let wanted = captures.iter().map(|capture| match capture {
             CaptureTarget::Nothing => (0, 0),
-            // One more than is wanted shows that there was more.
+            // One byte more than requested shows that there was more.
             CaptureTarget::Keep { bytes_max, .. } => (*bytes_max, bytes_max.saturating_add(1)),
             CaptureTarget::Send(_) => (self.stream_bytes_max, 0),
         });
@@ -130,7 +130,8 @@ impl ProgramWires {
         Ok(ConnectedProgram { captures, sink, _files: std::mem::take(&mut self.files) })
     }
 
-    /// A terminal is all three streams; what it shows goes to the first that wants output.
+    /// Connects a terminal, which is all three streams; its output goes to the first stream that
+    /// requests output.
     fn connect_terminal(
         &mut self,
         index: usize,
@@ -215,7 +216,7 @@ impl ProgramWires {
         self.inputs.remove(&tag).map_or(StdinSource::Empty, StdinSource::Live)
     }
 
-    /// A descriptor that stands for a stream, and whoever is at its other end.
+    /// Opens a descriptor for a stream, and starts the task at its other end.
     fn handle(
         &mut self,
         index: usize,
@@ -247,7 +248,7 @@ impl ProgramWires {
                 let (read, write) = io::pipe()?;
                 let write = pipes::writer(write)?;
                 if let Some(input) = self.inputs.remove(&stream::tag(index, fd)) {
-                    // Ends with its reader; what it still waits for then is of no use to anybody.
+                    // Ends when its reader closes the pipe; the remaining input is then useless.
                     node::task::spawn(pipes::feed(input, write));
                 }
                 Ok(read.into())
@@ -264,7 +265,7 @@ impl ProgramWires {
                 }
                 Ok(write.into())
             }
-            // Laid before; it is there once.
+            // Created before; each end exists once.
             DescriptorPlan::Piped => match self.ends.remove(&(index, fd)) {
                 Some(end) => Ok(end),
                 None => Err(io::ErrorKind::NotFound.into()),
@@ -276,16 +277,17 @@ impl ProgramWires {
 type Reserving =
     Pin<Box<dyn Future<Output = Result<OwnedPermit<OutputChunk>, SendError<()>>> + Send>>;
 
-/// Sends the captured output that the caller wants to see. While it takes none, the program waits.
+/// Sends the captured output that the caller requested. While the caller accepts none, the program
+/// blocks.
 pub(super) struct CaptureSink {
     tags: [Option<u8>; 2],
-    /// `None` when there is nobody to send to, or nobody any more.
+    /// `None` if there is no receiver, or no longer.
     output: Option<mpsc::Sender<OutputChunk>>,
-    /// Waits for room.
+    /// The pending reservation of room.
     reserving: Option<Reserving>,
     /// Room for one chunk.
     permit: Option<OwnedPermit<OutputChunk>>,
-    /// Chunks that came without room: at most one of each stream for each time there was some.
+    /// Chunks that arrived without room: at most one of each stream whenever there was room.
     waiting: VecDeque<OutputChunk>,
 }
 
@@ -295,7 +297,7 @@ impl CaptureSink {
         CaptureSink { tags, output, reserving: None, permit: None, waiting: VecDeque::new() }
     }
 
-    /// Sends what still waits.
+    /// Sends the waiting chunks.
     pub(super) async fn flush(&mut self) {
         self.permit = None;
         self.reserving = None;
@@ -319,7 +321,7 @@ impl CaptureSink {
                     Some(chunk) => drop(permit.send(chunk)),
                     None => self.permit = Some(permit),
                 },
-                // Nobody looks any more; the connection's end will end the program.
+                // The receiver is gone; the end of the connection will end the program.
                 Err(_) => self.output = None,
             }
         }

@@ -1,5 +1,5 @@
-//! Files that callers keep at other nodes: behind a balancer a request may name one that another
-//! node has. It is asked for when it is needed, and kept for as long as the request lasts.
+//! Files that callers store at other nodes: behind a load balancer, a request may name a file of
+//! another node. It is fetched on demand, and kept while the request lasts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use super::run::{GojudgeRunner, RunError};
 use super::store::{FileStoreError, KeptFile};
 use super::wire::{CmdFile, GojudgeRequest};
 
-/// Role of nodes that have such files: all run programs.
+/// Role of nodes that have such files: all of them run programs.
 const ROLE: &str = "front";
-/// Files that are fetched at one time: each is in memory twice meanwhile.
+/// Maximum number of concurrent fetches: each file is in memory twice meanwhile.
 const FETCHES_MAX: usize = 4;
-/// Bytes of a list of one tenant's files, or of an answer without content.
+/// Maximum bytes of a list of one tenant's files, or of an answer without content.
 const LIST_BYTES_MAX: usize = 1 << 20;
-/// Bytes beside the content of a file, and before its name.
+/// Maximum bytes in addition to a file's content, before its name.
 const OVERHEAD_BYTES: usize = 4096;
 const LENGTH_BYTES: usize = 4;
 
 /// Files of other nodes that one request needs, by their ids.
 pub(super) type BorrowedFiles = HashMap<String, Arc<SharedFile>>;
 
-/// Other nodes, as far as stored files are concerned.
+/// Other nodes with stored files.
 pub(super) struct OtherFileStores {
     nodes: PeerForwarder,
     fetches: Semaphore,
@@ -50,7 +50,8 @@ impl OtherFileStores {
     }
 }
 
-/// Path of a tenant's files, or of one of them. Both are ids, which stand in a path as they are.
+/// Returns the path of a tenant's files, or of one of them. Both are ids, which need no escaping in
+/// a path.
 fn path_of(tenant: &str, id: &str) -> Option<String> {
     let is_plain =
         |text: &str| text.bytes().all(|it| it.is_ascii_alphanumeric() || b"_-".contains(&it));
@@ -58,7 +59,7 @@ fn path_of(tenant: &str, id: &str) -> Option<String> {
 }
 
 impl GojudgeRunner {
-    /// Fetches the files of a request that other nodes have.
+    /// Fetches the files of a request that are stored at other nodes.
     pub(super) async fn borrow(
         &self,
         tenant: &str,
@@ -80,7 +81,7 @@ impl GojudgeRunner {
         Ok(borrowed)
     }
 
-    /// Fetches a file that another node has.
+    /// Fetches a file that is stored at another node.
     pub(super) async fn fetch(&self, tenant: &str, id: &str) -> Option<KeptFile> {
         let (others, path) = (self.others.as_ref()?, path_of(tenant, id)?);
         let _turn = others.fetches.acquire().await.ok()?;
@@ -104,7 +105,7 @@ impl GojudgeRunner {
         lists.flat_map(|list: BTreeMap<String, String>| list).collect()
     }
 
-    /// Has a file removed at other nodes; says whether there was one.
+    /// Removes a file at other nodes; returns whether it existed.
     pub(super) async fn remove_elsewhere(&self, tenant: &str, id: &str) -> bool {
         let Some((others, path)) = self.others.as_ref().zip(path_of(tenant, id)) else {
             return false;
@@ -123,7 +124,7 @@ fn not_borrowed(error: &FileStoreError) -> RunError {
     }
 }
 
-/// Routes for other nodes.
+/// Returns the routes for other nodes.
 pub(super) fn peer_routes(runner: Arc<GojudgeRunner>) -> Router {
     Router::new()
         .at("/peer/go-judge/{tenant}/all", get(list))
@@ -161,7 +162,7 @@ async fn remove(
 }
 
 impl super::wire::GojudgeCommand {
-    /// Ids of stored files that the command is given.
+    /// Returns the ids of stored files that the command uses.
     fn stored_files(&self) -> impl Iterator<Item = &str> {
         let placed = self.copy_in.values();
         let streams = self.files.iter().flatten();

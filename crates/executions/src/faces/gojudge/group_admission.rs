@@ -1,9 +1,9 @@
 //! Admission of requests with several programs.
 //!
-//! Such a request needs a place for each program before any of them runs. Two that each had half of
-//! theirs would wait for each other for ever, so one group acquires its places at a time. Of one
-//! tenant only the first group waits among those of all, so that a tenant that sends many delays
-//! its own. Semaphores do that, and what a group that gives up leaves behind is theirs to undo.
+//! Such a request needs a place for each program before any of them runs. Two groups that each had
+//! half of their places would deadlock, so one group acquires its places at a time. Only the first
+//! group of each tenant competes with those of other tenants, so that a tenant that sends many
+//! delays only itself. Semaphores implement this, and they also clean up after a cancelled group.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::run::RunError;
 
-/// Groups of programs that acquire places or wait for that.
+/// Maximum number of groups that acquire places or wait for that.
 const GROUPS_MAX: usize = 256;
 /// Maximum of groups per tenant.
 const GROUPS_MAX_PER_TENANT: usize = 64;
@@ -30,16 +30,16 @@ pub(super) struct GroupAdmission {
 /// Permits of one tenant.
 #[derive(Debug)]
 struct TenantGroups {
-    /// One for each of its groups.
+    /// One permit for each of its groups.
     groups: Arc<Semaphore>,
-    /// Held by the group of this tenant that waits among those of all.
+    /// Held by the group of this tenant that competes with those of other tenants.
     running: Arc<Semaphore>,
 }
 
-/// The right to acquire places for a group, until it is dropped.
+/// The right to acquire places for a group, released on drop.
 #[derive(Debug)]
 pub(super) struct GroupPermit<'a> {
-    // In this order: the next group of this tenant goes to the end of the queue of all.
+    // In this order, so that the next group of this tenant goes to the end of the common queue.
     _all: SemaphorePermit<'a>,
     _own: OwnedSemaphorePermit,
     _group: WaitingGroup<'a>,
@@ -48,7 +48,7 @@ pub(super) struct GroupPermit<'a> {
 /// A group that acquires places or waits for that.
 #[derive(Debug)]
 struct WaitingGroup<'a> {
-    /// Given back first: the tenant's limit is kept for as long as a group has one of its permits.
+    /// Dropped first: the tenant's entry is kept while a group has one of its permits.
     _permits: (SemaphorePermit<'a>, OwnedSemaphorePermit),
     tenant: Arc<TenantGroups>,
 }

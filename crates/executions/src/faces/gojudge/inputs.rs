@@ -1,5 +1,5 @@
-//! Input that a caller sends, on its way into programs: a queue for each stream, so that a program
-//! that does not read holds up nobody but itself.
+//! Buffers input of a caller for programs: a queue for each stream, so that a program that does not
+//! read delays no other.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -11,23 +11,23 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::OwnedPermit;
 use tokio::sync::mpsc::error::SendError;
 
-/// Bytes that wait for one stream. With as many, there is no room for more.
+/// Bytes that wait for one stream, above which it has no room.
 const STREAM_BYTES_MAX: usize = 1 << 20;
-/// Bytes that wait for all streams of a connection.
+/// Bytes that wait for all streams of a connection, above which there is no room.
 const ALL_BYTES_MAX: usize = 4 << 20;
-/// Size of a chunk beside its bytes: about what keeping it costs.
+/// Size of a chunk in addition to its bytes: about its memory overhead.
 const CHUNK_OVERHEAD: usize = 64;
 
 type Place = Result<OwnedPermit<Vec<u8>>, SendError<()>>;
 type Reserving = Pin<Box<dyn Future<Output = (u8, Place)> + Send>>;
 
-/// The streams into which a caller may send, by tag.
+/// The streams to which a caller may send, by tag.
 #[derive(Default)]
 pub(super) struct StreamInputs {
     streams: HashMap<u8, StreamInput>,
-    /// Bytes that wait for all of them.
+    /// Number of bytes that wait for all of them.
     bytes: usize,
-    /// A wait for each stream that has chunks.
+    /// A pending reservation for each stream that has chunks.
     reserving: FuturesUnordered<Reserving>,
 }
 
@@ -36,7 +36,7 @@ struct StreamInput {
     sender: Option<mpsc::Sender<Vec<u8>>>,
     chunks: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// True if nothing more comes; what waits still goes in.
+    /// True if no more input follows; waiting chunks are still delivered.
     is_complete: bool,
 }
 
@@ -51,7 +51,7 @@ impl StreamInputs {
         self.streams.contains_key(&tag)
     }
 
-    /// Returns whether a stream takes a chunk now. One that has ended does: it drops it.
+    /// Returns whether a stream accepts a chunk now. One that has ended does, and drops it.
     pub(super) fn has_room(&self, tag: u8) -> bool {
         match self.streams.get(&tag) {
             Some(input) if input.sender.is_some() && !input.is_complete => {
@@ -61,7 +61,7 @@ impl StreamInputs {
         }
     }
 
-    /// Takes a chunk; an empty one ends its stream. What comes after the end is dropped.
+    /// Adds a chunk; an empty one ends its stream. Chunks after the end are dropped.
     pub(super) fn push(&mut self, tag: u8, bytes: Vec<u8>) {
         let Some(input) = self.streams.get_mut(&tag) else { return };
         let Some(sender) = input.sender.as_ref().filter(|_| !input.is_complete) else { return };
@@ -81,7 +81,7 @@ impl StreamInputs {
         input.chunks.push_back(bytes);
     }
 
-    /// Hands on one chunk of whichever stream has a place for it; waits while none has.
+    /// Passes on one chunk of any stream that has a place for it; waits while none has.
     /// Cancel-safe.
     pub(super) async fn hand_on(&mut self) {
         let Some((tag, place)) = self.reserving.next().await else {
@@ -89,7 +89,7 @@ impl StreamInputs {
         };
         let Some(input) = self.streams.get_mut(&tag) else { return };
         let Ok(place) = place else {
-            // A program that has closed its input is within its rights.
+            // A program may close its input.
             self.bytes = self.bytes.saturating_sub(input.bytes);
             input.bytes = 0;
             input.chunks = VecDeque::new();

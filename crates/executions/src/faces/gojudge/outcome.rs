@@ -1,4 +1,4 @@
-//! From how a program ended to what go-judge says of it. Pure, but for storing files.
+//! Converts the end of a program to go-judge's result. Pure, except for storing files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,13 +15,13 @@ use super::wire::{FileError, FileErrorKind, GojudgeResult, GojudgeStatus, text};
 const SIGXCPU: i32 = 24;
 const SIGXFSZ: i32 = 25;
 const SIGSYS: i32 = 31;
-/// Signal that ends a program that its caller no longer wants.
+/// Signal that kills a program that its caller has cancelled.
 const SIGKILL: i32 = 9;
 
-/// Stores a file by its name; the answer is its id, or why there is none.
+/// Stores a file by its name; returns its id, or the reason for a failure.
 pub(super) type Keep<'a> = &'a dyn Fn(&str, &[u8]) -> Result<String, String>;
 
-/// Returns what is said of a program.
+/// Returns the result of a program.
 pub(super) fn outcome(
     program: GojudgeProgram,
     captures: [CaptureTarget; 2],
@@ -81,8 +81,8 @@ pub(super) fn outcome(
     }
 }
 
-/// The strongest thing that can be said, with its text: a limit before the end that it led to, the
-/// end before what is missing afterwards.
+/// Returns the strongest applicable status, with its text: a limit before the end that it led to,
+/// the end before missing files.
 fn judge(
     exit: &ProgramExit,
     is_cut: bool,
@@ -128,12 +128,12 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The files of an answer while they are gathered.
+/// The files of an answer while they are collected.
 #[derive(Default)]
 struct AnswerFiles {
     found: BTreeMap<String, Vec<u8>>,
     errors: Vec<FileError>,
-    /// A stream was longer than it may be.
+    /// True if a stream exceeded its limit.
     is_cut: bool,
 }
 
@@ -145,8 +145,8 @@ impl AnswerFiles {
         for (capture, mut bytes, is_truncated) in [stdout, stderr] {
             let CaptureTarget::Keep { name, bytes_max } = capture else { continue };
             let max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-            // What is over the limit of the one stream may be within that of the other, which is
-            // the engine's; then only the length says so.
+            // Output beyond the limit of one stream may be within that of the other, which is the
+            // engine's limit; then only the length shows the excess.
             let is_cut = is_truncated || bytes.len() > max;
             bytes.truncate(max);
             self.take_stream(name, bytes, is_cut);
@@ -199,7 +199,7 @@ impl AnswerFiles {
     }
 }
 
-/// Returns what the engine's words about a file mean.
+/// Converts the engine's message about a file to its kind.
 fn error_kind(problem: &str) -> FileErrorKind {
     if problem == "not a regular file" {
         FileErrorKind::CopyOutNotRegularFile

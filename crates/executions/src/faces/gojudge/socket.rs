@@ -1,4 +1,4 @@
-//! `/ws`: many requests on one connection, each answered when it has ended.
+//! `/ws`: many requests on one connection, each answered when it ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::aside::aside;
 
 /// Interval at which a ping is sent, as by go-judge.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(50);
-/// Time that nothing may come from the client before it counts as gone; pings are answered.
+/// Time without a message of the client, pongs included, after which it counts as disconnected.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Time that a client may leave an answer unread before it counts as gone.
+/// Time after which a client that does not read an answer counts as disconnected.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Message for connections that are open when the server ends.
 pub(super) const SHUTTING_DOWN: &str = "the server is shutting down";
-/// AnswerMemory for what a client wants of one request: there is nothing but its end.
+/// Capacity for a client's control requests of one request: the only one is its cancellation.
 const ASKED_MAX: usize = 1;
 
 pub(super) async fn connect(
@@ -49,7 +49,7 @@ pub(super) async fn connect(
     })
 }
 
-/// Prepares an upgrade, or says in go-judge's words why there is none.
+/// Prepares an upgrade, or returns the error in go-judge's format.
 pub(super) fn accept(
     runner: &GojudgeRunner,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -66,9 +66,9 @@ struct ConnectionRequests {
     runner: Arc<GojudgeRunner>,
     tenant: Arc<str>,
     drain: DrainHandle,
-    /// Dropped with the connection, which ends everything.
+    /// Dropped with the connection, which ends all of them.
     running: JoinSet<wire::GojudgeResponse>,
-    /// Cancel channel of each of them, by its id.
+    /// Cancel channel of each running request, by its id.
     cancels: HashMap<String, mpsc::Sender<CallerRequest>>,
 }
 
@@ -109,7 +109,7 @@ impl ConnectionRequests {
                         return;
                     }
                 },
-                // What runs is answered while the server is patient.
+                // Running requests are answered during the drain.
                 () = self.drain.begun(), if self.running.is_empty() => {
                     return close(&mut sink, close_code::AWAY, SHUTTING_DOWN).await;
                 }
@@ -137,7 +137,7 @@ impl ConnectionRequests {
         }
     }
 
-    /// Takes a message; there is an answer at once where nothing is run.
+    /// Handles a message; returns an answer at once if no program is run.
     fn take(&mut self, message: &[u8]) -> Option<wire::GojudgeResponse> {
         let request: wire::GojudgeRequest = match serde_json::from_slice(message) {
             Ok(request) => request,
@@ -148,7 +148,7 @@ impl ConnectionRequests {
         };
         if !request.cancel_request_id.is_empty() {
             if let Some(cancel) = self.cancels.get(&request.cancel_request_id) {
-                // Where there is no room, it is being cancelled already.
+                // If the channel is full, the request is being cancelled already.
                 cancel.try_send(CallerRequest::Cancel).ok();
             }
             return None;
@@ -182,7 +182,7 @@ impl ConnectionRequests {
     }
 }
 
-/// The answer to a request that was run, or could not be.
+/// Returns the answer to a request that was run, or could not be.
 pub(super) fn response(
     request_id: String,
     ended: Result<(Vec<wire::GojudgeResult>, AnswerMemory), RunError>,
@@ -200,19 +200,20 @@ fn refusal(request_id: &str, error: impl Into<String>) -> wire::GojudgeResponse 
     wire::GojudgeResponse { request_id, results: Vec::new(), error, room: None }
 }
 
-/// When pings are due; the first one is not at once.
+/// Returns the timer of pings; the first one is not at once.
 pub(super) fn pings() -> time::Interval {
     let mut pings = time::interval_at(time::Instant::now() + PING_INTERVAL, PING_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     pings
 }
 
-/// Returns whether the message was taken; a client that reads nothing for long counts as gone.
+/// Returns whether the message was sent; a client that reads nothing for long counts as
+/// disconnected.
 pub(super) async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> bool {
     matches!(time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(())))
 }
 
-/// Says goodbye. A client that does not take it is gone already.
+/// Closes the socket with a reason. Ignores errors, because the client may have disconnected.
 pub(super) async fn close(sink: &mut SplitSink<WebSocket, Message>, code: u16, reason: &str) {
     // RFC 6455 §5.5: a control frame holds 125 bytes, two of them the code.
     let reason = reason.get(..reason.floor_char_boundary(120)).unwrap_or_default();

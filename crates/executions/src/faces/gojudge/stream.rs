@@ -1,9 +1,9 @@
 //! `/stream`: one request whose streams go over the connection while its programs run.
 //!
-//! Messages are binary; the first byte says what they are. From the client: 1 the request, 2 a new
-//! size of a terminal, 3 input, 4 cancel. To the client: 1 the answer, which is the last one, and 2
-//! output. Input and output have a tag before their bytes: the program's index and the descriptor,
-//! four bits each. Input without bytes ends its stream; go-judge has no way to say that.
+//! Messages are binary; the first byte is the type. From the client: 1 the request, 2 a new size of
+//! a terminal, 3 input, 4 cancel. To the client: 1 the answer, which is the last one, and 2 output.
+//! Input and output have a tag before their bytes: the program's index and the descriptor, four
+//! bits each. Input without bytes ends its stream; go-judge has no message for that.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -36,20 +36,20 @@ const INPUT: u8 = 3;
 const CANCEL: u8 = 4;
 const ANSWER: u8 = 1;
 const OUTPUT: u8 = 2;
-/// Largest index and descriptor that a tag has room for.
+/// Largest index and descriptor in a tag.
 const TAG_PART_MAX: usize = 15;
-/// Chunks of output that wait for the client. With them full, programs wait.
+/// Chunks of output that wait for the client. When they are full, programs block.
 const OUTPUT_CHUNKS_MAX: usize = 4;
-/// Chunks of input on their way into a program.
+/// Chunks of input that are passed to a program at a time.
 const INPUT_CHUNKS_MAX: usize = 4;
-/// Time that a chunk of input may wait for room among what its program has not read yet. Meanwhile
-/// nothing else is read, neither a cancel nor a close.
+/// Maximum wait of a chunk of input for room, while its program does not read. No other message is
+/// read meanwhile, neither a cancel nor a close.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time that the first message may take, which is the request.
+/// Timeout for the first message, which is the request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of every message after the request.
+/// Maximum size of every message after the request.
 const LATER_MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Requests of a client that the runner has not looked at yet.
+/// Maximum number of requests of a client that the runner has not handled yet.
 const ASKED_MAX: usize = 16;
 
 /// A piece of output for the client.
@@ -59,7 +59,7 @@ pub(super) struct OutputChunk {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Returns what names a stream in messages. The parts were checked when the request came.
+/// Returns the tag of a stream in messages. Its parts were checked with the request.
 pub(super) fn tag(index: usize, fd: usize) -> u8 {
     u8::try_from((index & TAG_PART_MAX) << 4 | (fd & TAG_PART_MAX)).unwrap_or(u8::MAX)
 }
@@ -79,15 +79,15 @@ pub(super) async fn connect(
     })
 }
 
-/// Why a conversation is over before its answer.
+/// Reason why a connection ends before its answer.
 enum StreamEnd {
-    /// The client is gone.
+    /// The client has disconnected.
     Gone,
-    /// The server ends.
+    /// The server shuts down.
     Drained,
-    /// A malformed message.
+    /// The client sent a malformed message.
     Malformed(String),
-    /// More input than is kept for it.
+    /// The client sent more input than can be buffered.
     TooMuch(&'static str),
 }
 
@@ -112,7 +112,7 @@ async fn serve(runner: &GojudgeRunner, tenant: &str, drain: DrainHandle, socket:
             let bytes = answer.content_bytes();
             let write = move || {
                 let mut message = vec![ANSWER];
-                // Our own types with text keys, which always can be JSON.
+                // Our own types with text keys, which always serialize.
                 message.extend(serde_json::to_vec(&answer).unwrap_or_default());
                 // The memory is held until the message is sent.
                 (message, answer.room)
@@ -144,7 +144,7 @@ async fn first_request(stream: &mut impl MessageSource) -> Result<wire::GojudgeR
     }
 }
 
-/// Every stream must have a tag.
+/// Checks that every stream can have a tag.
 fn check_tags(request: &wire::GojudgeRequest) -> Result<(), StreamEnd> {
     for (index, cmd) in request.cmd.iter().enumerate() {
         for (fd, file) in cmd.files.iter().enumerate() {
@@ -158,7 +158,7 @@ fn check_tags(request: &wire::GojudgeRequest) -> Result<(), StreamEnd> {
     Ok(())
 }
 
-/// Runs the request, with everything that goes to and fro meanwhile.
+/// Runs the request, and transfers input and output meanwhile.
 async fn talk(
     runner: &GojudgeRunner,
     tenant: &str,
@@ -197,7 +197,7 @@ async fn talk(
     }
 }
 
-/// Sends output until there can be no more.
+/// Sends output until its end.
 async fn send_chunks(
     sink: &mut SplitSink<WebSocket, Message>,
     mut chunks: mpsc::Receiver<OutputChunk>,
@@ -222,7 +222,7 @@ async fn send_chunks(
     }
 }
 
-/// The next message that is not about the connection.
+/// Returns the next message that is not a control frame.
 async fn next(stream: &mut impl MessageSource) -> Result<Vec<u8>, StreamEnd> {
     loop {
         match time::timeout(SILENCE_MAX, stream.next()).await {
@@ -236,13 +236,13 @@ async fn next(stream: &mut impl MessageSource) -> Result<Vec<u8>, StreamEnd> {
     }
 }
 
-/// Message from the client.
+/// Reader of messages from the client.
 struct StreamMessage {
     ask: mpsc::Sender<CallerRequest>,
     inputs: StreamInputs,
     /// Streams that are terminals.
     terminals: HashSet<u8>,
-    /// [`ROOM_TIMEOUT`].
+    /// See [`ROOM_TIMEOUT`].
     room_timeout: Duration,
 }
 
@@ -253,8 +253,9 @@ struct StreamData {
 }
 
 impl StreamMessage {
-    /// Reads until the conversation is over. Input that finds no room makes the client wait for a
-    /// while, so that what a program reads slowly need not fit; after that the client has to go.
+    /// Reads until the conversation ends. If there is no room for input, the client's messages are
+    /// not read for a while, so that a slow program need not buffer all of it; after that, the
+    /// client is disconnected.
     async fn run(mut self, mut stream: impl MessageSource) -> StreamEnd {
         let mut held: Option<StreamData> = None;
         let mut held_until = time::Instant::now();
@@ -287,7 +288,7 @@ impl StreamMessage {
         }
     }
 
-    /// Does what a message says, but for input, which it hands back.
+    /// Handles a message, except input, which it returns.
     #[expect(
         clippy::needless_pass_by_ref_mut,
         reason = "a shared reference could not cross threads while it waits"
@@ -314,9 +315,9 @@ impl StreamMessage {
                 }
                 let size = TerminalDimensions { rows, cols };
                 let (noted, is_noted) = oneshot::channel();
-                // Refused only after the end, which is as good.
+                // Fails only after the end, when the size no longer matters.
                 self.ask.send(CallerRequest::Resize(index, size, noted)).await.ok();
-                // Input has a way of its own, on which what comes next could be quicker.
+                // Input takes another path, and later input could overtake the size.
                 is_noted.await.ok();
             }
             [CANCEL, ..] => {
@@ -349,7 +350,7 @@ mod tests {
         message
     }
 
-    /// These messages, and then a client that says nothing more.
+    /// Returns these messages, and then a client that is silent.
     fn messages(all: Vec<Vec<u8>>) -> impl MessageSource {
         let all = all.into_iter().map(|bytes| Ok(Message::Binary(bytes.into())));
         stream::iter(all).chain(stream::pending())

@@ -1,7 +1,7 @@
 //! go-judge's JSON, as its clients write and read it.
 //!
-//! Reading is as lenient as theirs: what is missing or `null` has its zero value, and what is not
-//! known is not looked at. Sizes are bytes, times are nanoseconds.
+//! Parsing is as lenient as go-judge's: missing or `null` fields have their zero value, and unknown
+//! fields are ignored. Sizes are bytes, times are nanoseconds.
 //!
 //! # References
 //! - <https://github.com/criyle/go-judge#rest-api-interface>
@@ -19,7 +19,7 @@ use crate::answers::AnswerMemory;
 pub(super) struct GojudgeRequest {
     #[serde(deserialize_with = "lenient")]
     pub(super) request_id: String,
-    /// On `/ws` only: ends that request, and asks for nothing else.
+    /// On `/ws` only: cancels that request; other fields are ignored.
     #[serde(deserialize_with = "lenient")]
     pub(super) cancel_request_id: String,
     #[serde(deserialize_with = "lenient")]
@@ -36,14 +36,14 @@ pub(super) struct GojudgeCommand {
     pub(super) args: Vec<String>,
     #[serde(deserialize_with = "lenient")]
     pub(super) env: Vec<String>,
-    /// By descriptor.
+    /// Files by descriptor.
     #[serde(deserialize_with = "lenient")]
     pub(super) files: Vec<Option<CmdFile>>,
     #[serde(deserialize_with = "lenient")]
     pub(super) tty: bool,
     #[serde(deserialize_with = "lenient")]
     pub(super) cpu_limit: u64,
-    /// The older name of `clock_limit`; wins over it.
+    /// The older name of `clock_limit`; takes precedence over it.
     #[serde(deserialize_with = "lenient")]
     pub(super) real_cpu_limit: u64,
     #[serde(deserialize_with = "lenient")]
@@ -76,7 +76,7 @@ pub(super) struct GojudgeCommand {
     pub(super) copy_out_truncate: bool,
 }
 
-/// A file or a stream; which of them is decided by the fields that are there.
+/// A file or a stream, depending on the fields that are set.
 #[derive(Debug, Default, DeriveDeserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct CmdFile {
@@ -92,7 +92,7 @@ pub(super) struct CmdFile {
     pub(super) stream_out: bool,
 }
 
-/// A pipe: what the program `in` writes is what the program `out` reads.
+/// A pipe: the program `out` reads the output of the program `in`.
 #[derive(Debug, Default, DeriveDeserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PipeMap {
@@ -102,7 +102,7 @@ pub(super) struct PipeMap {
     pub(super) target: PipeIndex,
     #[serde(deserialize_with = "lenient")]
     pub(super) proxy: bool,
-    /// Name of the writing program's file that keeps the traffic of a proxy.
+    /// Name of the writing program's file that keeps the traffic of a relayed pipe.
     #[serde(deserialize_with = "lenient")]
     pub(super) name: String,
     #[serde(deserialize_with = "lenient")]
@@ -171,13 +171,13 @@ impl GojudgeResult {
         }
     }
 
-    /// Bytes of the files in it, which are what may be long.
+    /// Returns the bytes of its files, which are the long parts.
     pub(super) fn content_bytes(&self) -> usize {
         self.files.values().map(String::len).sum()
     }
 }
 
-/// A word about a program. Those that only a judge could say are not here.
+/// Status of a program. Those that only a judge could assign are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum GojudgeStatus {
     Accepted,
@@ -208,8 +208,8 @@ pub(super) struct FileError {
     pub(super) message: String,
 }
 
-/// At what an operation on a file failed. go-judge has more words, for steps that do not fail
-/// apart from each other here.
+/// Step at which an operation on a file failed. go-judge has more values, for steps that cannot
+/// fail separately here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum FileErrorKind {
     CopyInCreateFile,
@@ -236,13 +236,13 @@ pub(super) struct GojudgeResponse {
 }
 
 impl GojudgeResponse {
-    /// Bytes of the files in it.
+    /// Returns the bytes of its files.
     pub(super) fn content_bytes(&self) -> usize {
         self.results.iter().map(GojudgeResult::content_bytes).sum()
     }
 }
 
-/// Takes `null` for the zero value, as go-judge does.
+/// Accepts `null` as the zero value, like go-judge.
 fn lenient<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -254,7 +254,8 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// File content as JSON text: each byte that is not UTF-8 becomes one U+FFFD, as in go-judge.
+/// Returns file content as JSON text: each byte that is not UTF-8 becomes one U+FFFD, as in
+/// go-judge.
 pub(super) fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| {
         let mut text = String::new();

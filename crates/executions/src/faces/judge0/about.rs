@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use super::render::{STATUSES, status};
 use super::{Answer, Judge0Context, Judge0Failure, LISTED_MAX, PathSegment, languages};
 
-/// The version whose interface this is; clients choose numbers of languages by it.
+/// The version whose interface this is; clients choose language numbers by it.
 const JUDGE0_VERSION: &str = "1.13.1";
-/// Submissions whose languages `/statistics` counts: each is read by itself.
+/// Maximum number of submissions whose languages `/statistics` counts: each is read individually.
 const NUMBERED_MAX: usize = 1_000;
 
 fn ok(body: Value) -> Answer {
@@ -51,7 +51,7 @@ pub(super) async fn statuses(_who: TokenPrincipal) -> Answer {
     ok((1..=STATUSES.len()).map(status).collect())
 }
 
-/// Machine and cores: what a caller can see from inside a sandbox anyway.
+/// Returns architecture and number of cores, which a caller can also see inside a sandbox.
 pub(super) async fn system_info(_who: TokenPrincipal) -> Answer {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     ok(json!({ "Architecture": std::env::consts::ARCH, "CPU(s)": cores.to_string() }))
@@ -102,8 +102,8 @@ pub(super) async fn config_info(State(face): State<Judge0Context>, _who: TokenPr
     }))
 }
 
-/// Figures of the caller's own submissions, the newest [`LISTED_MAX`] of them; of their languages,
-/// the newest [`NUMBERED_MAX`].
+/// Returns figures of the caller's own newest [`LISTED_MAX`] submissions; for languages, of the
+/// newest [`NUMBERED_MAX`].
 pub(super) async fn statistics(State(face): State<Judge0Context>, who: TokenPrincipal) -> Answer {
     let mut by_state: BTreeMap<JobState, u64> = BTreeMap::new();
     let mut by_language: BTreeMap<u64, u64> = BTreeMap::new();
@@ -118,7 +118,7 @@ pub(super) async fn statistics(State(face): State<Judge0Context>, who: TokenPrin
         *by_day.entry(day).or_default() += 1;
     })
     .await?;
-    // Their numbers are remembered with the jobs and in no list: one job in memory at a time.
+    // Their numbers are stored with the jobs and in no list: one job in memory at a time.
     for id in newest {
         if let Some(number) = face.language_of(&who, &id).await? {
             *by_language.entry(number).or_default() += 1;
@@ -131,7 +131,7 @@ pub(super) async fn statistics(State(face): State<Judge0Context>, who: TokenPrin
         let name = names.iter().find(|language| language.id == *id).map(|it| &it.name);
         json!({ "language": { "id": id, "name": name }, "count": count })
     });
-    // What a submission came to is in its result, which is not read for this.
+    // The outcome of a submission is in its result, which is not read for this.
     let states = by_state.iter().map(|(state, count)| json!({ "state": state, "count": count }));
     ok(json!({
         "submissions": {
@@ -171,7 +171,7 @@ pub(super) async fn version(_who: TokenPrincipal) -> impl IntoResponse {
     JUDGE0_VERSION
 }
 
-/// Returns what stands where Judge0 has the version of its sandbox.
+/// Returns the text in place of the version of Judge0's sandbox.
 pub(super) async fn isolate(_who: TokenPrincipal) -> impl IntoResponse {
     concat!("Cove ", env!("CARGO_PKG_VERSION"), ", its own sandbox\n")
 }

@@ -1,7 +1,7 @@
 //! `additional_files`: a zip archive becomes files, or is refused as a whole.
 //!
-//! The archive is hostile. Names are checked by the plan like any other, links and devices are
-//! refused, and what comes out is counted while it comes out, whatever the headers claim.
+//! The archive is hostile. The plan checks names like any others, links and devices are refused,
+//! and the unpacked bytes are counted during unpacking, independent of the headers.
 
 use std::io::{Cursor, Read as _, Write as _};
 
@@ -13,24 +13,24 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use crate::faces::{excerpt, from_base64};
 
-/// Entries of one archive, directories included.
+/// Maximum number of entries of one archive, directories included.
 const ENTRIES_MAX: usize = 1000;
-/// Bytes before the end of an archive in which [`ZipArchive`] looks for the record that ends the
-/// directory: a comment of any length may be behind it.
+/// Bytes at the end of an archive in which [`ZipArchive`] looks for the record that ends the
+/// directory: a comment of any length may follow it.
 const TAIL_BYTES: usize = (1 << 16) + 64;
-/// Such records, of which all but one are bytes of a comment or of a file.
+/// Maximum number of such records, of which all but one are bytes of a comment or of a file.
 const ENDS_MAX: usize = 64;
-/// Bytes of one, and how it begins.
+/// Length of such a record, and its signature.
 const END_BYTES: usize = 22;
 const END: &[u8] = b"PK\x05\x06";
-/// File type bits of a Unix mode, and what they are for a regular file.
+/// File type bits of a Unix mode, and their value for a regular file.
 const MODE_TYPE: u32 = 0o170_000;
 const MODE_REGULAR: u32 = 0o100_000;
 const MODE_EXECUTABLE: u32 = 0o111;
 /// Permissions of files in an archive made here.
 const PERMISSIONS: u32 = 0o644;
 
-/// The files in an archive of at most `bytes_max` bytes together.
+/// Returns the files in an archive of at most `bytes_max` bytes together.
 pub(super) fn files(bytes: &[u8], bytes_max: u64) -> Result<Vec<SourceFile>, String> {
     let invalid = |error: zip::result::ZipError| format!("is not a zip archive: {error}");
     check_directory(bytes)?;
@@ -55,7 +55,7 @@ pub(super) fn files(bytes: &[u8], bytes_max: u64) -> Result<Vec<SourceFile>, Str
             .map_err(|problem| format!("the name {short_name:?} {problem}"))?;
         let executable = entry.unix_mode().is_some_and(|mode| mode & MODE_EXECUTABLE != 0);
         let mut content = Vec::new();
-        // One byte more tells whether there is more.
+        // One byte more shows whether the file is longer.
         let mut limited = (&mut entry).take(left.saturating_add(1));
         limited.read_to_end(&mut content).map_err(|error| format!("{short_name:?}: {error}"))?;
         let length = u64::try_from(content.len()).unwrap_or(u64::MAX);
@@ -71,8 +71,8 @@ pub(super) fn files(bytes: &[u8], bytes_max: u64) -> Result<Vec<SourceFile>, Str
     Ok(files)
 }
 
-/// Returns whether the directory is small enough to be read: all of it is in memory before its
-/// entries can be counted. Whatever may be taken for the end of a directory has to say so.
+/// Checks that the directory is small enough to be read: all of it is in memory before its entries
+/// can be counted. Every record that could be read as the end of the directory must pass.
 fn check_directory(bytes: &[u8]) -> Result<(), String> {
     let end_bytes = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
     let ends = end_bytes.windows(END_BYTES).filter(|end| end.starts_with(END));
@@ -84,7 +84,7 @@ fn check_directory(bytes: &[u8]) -> Result<(), String> {
         if entries > ENTRIES_MAX {
             return Err(format!("has more than {ENTRIES_MAX} entries"));
         }
-        // Then the record of a large archive, with another count, would be looked for.
+        // Otherwise the record of a large archive, with another count, would be looked up.
         let unset = [u8::MAX; 4];
         if end[12..16] == unset || end[16..20] == unset {
             return Err("is a ZIP64 archive, for which it is too small".to_owned());
@@ -93,13 +93,13 @@ fn check_directory(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether there is more than one place that may be taken for the end of the directory.
+/// Returns whether more than one record could be read as the end of the directory.
 #[cfg(fuzzing)]
 pub(super) fn has_two_ends(bytes: &[u8]) -> bool {
     bytes.windows(END.len()).filter(|it| *it == END).nth(1).is_some()
 }
 
-/// An archive of these files.
+/// Returns an archive of these files.
 pub(super) fn packed(files: &[SourceFile]) -> Option<Vec<u8>> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
     for file in files {
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(again, files, "packed anew");
     }
 
-    /// The record that ends a directory, as it would be behind nothing.
+    /// The record that ends a directory, without anything before it.
     fn end(entries: u16, size: u32, offset: u32) -> Vec<u8> {
         let mut end = [END, &[0; 4]].concat();
         end.extend([entries.to_le_bytes(), entries.to_le_bytes()].concat());
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_not_read_before_its_size_is_known() {
-        // None of these has a directory at all, which reading it would complain of.
+        // None of these has a directory at all, which a reader would reject.
         let before = vec![0; 5000];
         let behind = |end: Vec<u8>| [before.clone(), end].concat();
         for (bytes, says) in [
@@ -174,7 +174,7 @@ mod tests {
             (behind(end(u16::MAX, 46, 0)), "has more than 1000 entries"),
             (behind(end(1, u32::MAX, 0)), "is a ZIP64 archive"),
             (behind(end(1, 46, u32::MAX)), "is a ZIP64 archive"),
-            // One that is shown, and one that is meant.
+            // A decoy record before or after the real one.
             (behind([end(1001, 46_046, 0), end(1, 46, 0)].concat()), "has more than 1000 entries"),
             (behind([end(1, 46, 0), end(1001, 46_046, 0)].concat()), "has more than 1000 entries"),
             (behind([end(1001, 46_046, 0), vec![0; 65_535]].concat()), "has more than 1000"),

@@ -1,26 +1,26 @@
 //! Judge0's numbers for the languages of this host.
 //!
-//! A number stands for a language and, in Judge0, for one version of it. Here every number of a
-//! language is run by the host's version, and its name says which that is.
+//! In Judge0, a number means a language and one version of it. Here, the host's version runs every
+//! number of a language, and the number's name shows that version.
 
 use api::LanguageView;
 use serde_json::{Value, json};
 
 use crate::faces::piston::RuntimeVersion;
 
-/// Programs that are a zip archive with the scripts `compile` and `run`.
+/// Programs that consist of a zip archive with the scripts `compile` and `run`.
 pub(super) const MULTI_FILE: &str = "multi-file";
 
 /// Kind of a numbered language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NumberedKind {
-    /// By this language of Cove's.
+    /// Run as this language of Cove.
     Language(&'static str),
-    /// Shown.
+    /// Printed.
     PlainText,
-    /// A program that is started.
+    /// Executed directly.
     Executable,
-    /// By its own scripts.
+    /// Run by its own scripts.
     MultiFile,
 }
 
@@ -30,11 +30,11 @@ pub(super) struct NumberedLanguage {
     pub(super) id: u64,
     pub(super) name: String,
     pub(super) kind: NumberedKind,
-    /// File that the source is placed in; none where there is no source.
+    /// Name of the source file; None if there is no source.
     pub(super) source_file: Option<String>,
 }
 
-/// Every number that Judge0 CE 1.13 and 1.14 have given to a language that Cove knows.
+/// All numbers that Judge0 CE 1.13 and 1.14 have given to a language that Cove supports.
 const NUMBERS: [(&str, &[u64]); 9] = [
     ("bash", &[46]),
     ("c", &[48, 49, 50, 103]),
@@ -78,7 +78,7 @@ pub(super) fn all(languages: &[LanguageView]) -> Vec<NumberedLanguage> {
     all
 }
 
-/// `C (GCC 12.2.0)`: Judge0's way of naming, with the version that is here.
+/// Returns a name like `C (GCC 12.2.0)`: Judge0's format, with the host's version.
 fn title(language: &LanguageView) -> String {
     let text = language.version.as_deref().unwrap_or_default();
     let (name, tool) = match language.name.as_str() {
@@ -101,18 +101,18 @@ fn title(language: &LanguageView) -> String {
     }
 }
 
-/// An entry of `GET /languages`.
+/// Returns an entry of `GET /languages`.
 pub(super) fn brief(language: &NumberedLanguage) -> Value {
     json!({ "id": language.id, "name": language.name })
 }
 
-/// An entry of `GET /languages/all`.
+/// Returns an entry of `GET /languages/all`.
 pub(super) fn listed(language: &NumberedLanguage) -> Value {
     json!({ "id": language.id, "name": language.name, "is_archived": false })
 }
 
-/// The answer of `GET /languages/{id}`. The commands are what a language is compiled and run with
-/// in essence; `languages.toml` has them in full.
+/// Returns the answer of `GET /languages/{id}`. The commands are simplified; `languages.toml` has
+/// the complete ones.
 pub(super) fn full(language: &NumberedLanguage) -> Value {
     let file = language.source_file.as_deref().unwrap_or_default();
     let (compile, run) = match language.kind {

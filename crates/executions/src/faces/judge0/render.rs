@@ -17,11 +17,11 @@ use crate::jobs;
 use crate::queue::QueuedJob;
 use crate::verdict::signal_number;
 
-/// Fields of a submission that are shown by default.
+/// Fields of a submission that are returned by default.
 pub(super) const DEFAULT_FIELDS: [&str; 8] =
     ["token", "time", "memory", "stdout", "stderr", "compile_output", "message", "status"];
 
-/// Every field that `*` stands for, besides those that are made of others.
+/// All fields that `*` selects, except those that are composed of others.
 pub(super) const FIELDS: [&str; 33] = [
     "source_code",
     "language_id",
@@ -58,16 +58,16 @@ pub(super) const FIELDS: [&str; 33] = [
     "enable_network",
 ];
 
-/// Fields that are shown to those only who name them: Judge0's own client fails at them.
+/// Fields that are returned only if they are named: Judge0's own client cannot parse them.
 pub(super) const NAMED_FIELDS: [&str; 5] =
     ["started_at", "queued_at", "updated_at", "queue_host", "execution_host"];
 
-/// Fields that are made of others.
+/// Fields that are composed of others.
 pub(super) const MADE_FIELDS: [&str; 2] = ["status", "language"];
 
 /// Name of the host in answers: the real one is not disclosed.
 const HOST: &str = "cove";
-/// The exit code of what could not be started (as in a shell).
+/// The exit code of a program that could not be started (as in a shell).
 const NOT_STARTED: i32 = 126;
 
 /// Judge0's statuses, from 1.
@@ -103,13 +103,13 @@ const OTHER: usize = 12;
 const INTERNAL: usize = 13;
 const EXEC_FORMAT: usize = 14;
 
-/// `{"id": …, "description": …}`.
+/// Returns `{"id": …, "description": …}`.
 pub(super) fn status(id: usize) -> Value {
     let description = id.checked_sub(1).and_then(|index| STATUSES.get(index));
     json!({ "id": id, "description": description })
 }
 
-/// Some text is not UTF-8 and was asked for as it is.
+/// Error for text that is not UTF-8 and was requested without base64.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotText;
 
@@ -120,37 +120,37 @@ pub(super) enum TextEncoding {
     Plain,
 }
 
-/// Submission with all fields that can be shown.
+/// Submission with all fields that can be returned.
 #[derive(Debug)]
 pub(super) struct SubmissionView {
     job: QueuedJob,
     remembered: SubmissionRecord,
     judged: SubmissionOutcome,
-    /// `additional_files`, where they were packed.
+    /// `additional_files`, if they were packed.
     archive: Option<String>,
-    /// Memory for what it holds, and for the same in an answer.
+    /// Memory for its content, and for its copy in an answer.
     pub(super) room: Option<AnswerMemory>,
 }
 
 impl SubmissionView {
-    /// Returns the view of a job that came by this face; none for others.
+    /// Returns the view of a job of this face; None for others.
     pub(super) fn of(job: QueuedJob) -> Option<SubmissionView> {
         let remembered = SubmissionRecord::of(&job)?;
         let judged = SubmissionOutcome::of(&job, &remembered);
         Some(SubmissionView { job, remembered, judged, archive: None, room: None })
     }
 
-    /// Bytes that it is read and written from.
+    /// Returns the bytes of the stored job.
     pub(super) fn stored_bytes(&self) -> usize {
         self.job.stored_bytes()
     }
 
-    /// Ties memory for it to it.
+    /// Ties memory to the view.
     pub(super) fn holding(self, room: AnswerMemory) -> SubmissionView {
         SubmissionView { room: Some(room), ..self }
     }
 
-    /// Adds its additional files as an archive, for [`SubmissionView::render`]. Takes a while.
+    /// Adds its additional files as an archive, for [`SubmissionView::render`]. Takes time.
     pub(super) fn packed(self) -> SubmissionView {
         let request = self.job.request.as_deref().map(serde_json::from_slice);
         let request: Option<ExecutionRequest> = request.and_then(Result::ok);
@@ -169,7 +169,7 @@ impl SubmissionView {
         self.judged.status
     }
 
-    /// The fields that are asked for, in that order.
+    /// Returns the requested fields, in that order.
     pub(super) fn render<'a>(
         &self,
         fields: impl IntoIterator<Item = &'a str>,
@@ -189,7 +189,7 @@ impl SubmissionView {
         Ok(Value::Object(document))
     }
 
-    /// A field that is encoded where that is asked for.
+    /// Returns a field that is encoded if base64 was requested.
     fn text_field(
         &self,
         field: &str,
@@ -263,8 +263,8 @@ impl SubmissionView {
     }
 }
 
-/// The body of a callback: the default fields of a job, texts as base64. A job of another face has
-/// none.
+/// Returns the body of a callback: the default fields of a job, with texts as base64. None for a
+/// job of another face.
 pub fn callback_body(job: &QueuedJob) -> Option<Vec<u8>> {
     let submitted = SubmissionView::of(job.clone())?;
     let body = submitted.render(DEFAULT_FIELDS, TextEncoding::Base64, &[]).ok()?;
@@ -283,13 +283,13 @@ fn bytes(text: Option<&String>, encoded: Option<&String>) -> Option<Vec<u8>> {
     text.map(|text| text.as_bytes().to_vec()).or_else(|| encoded.and_then(|it| from_base64(it)))
 }
 
-/// The files that came in the archive.
+/// Returns the files of the archive.
 fn additional(request: &ExecutionRequest) -> &[SourceFile] {
     let multi_file = request.language.as_deref() == Some(super::languages::MULTI_FILE);
     request.files.get(usize::from(!multi_file)..).unwrap_or_default()
 }
 
-/// The source is the first file, where there is one.
+/// Returns the source, which is the first file, if there is one.
 fn source(request: &ExecutionRequest) -> Option<Vec<u8>> {
     if request.language.as_deref() == Some(super::languages::MULTI_FILE) {
         return None;
@@ -301,7 +301,7 @@ fn source(request: &ExecutionRequest) -> Option<Vec<u8>> {
     }
 }
 
-/// Seconds as Judge0 writes them: a string, without needless zeros.
+/// Formats seconds like Judge0: a string, without trailing zeros.
 fn seconds(ms: f64) -> String {
     let text = format!("{:.3}", ms / 1000.0);
     decimal_text(&text)
@@ -341,7 +341,7 @@ impl SubmissionOutcome {
                 let result = job.result.as_deref().map(serde_json::from_slice::<Execution>);
                 match result {
                     Some(Ok(execution)) => SubmissionOutcome::finished(&execution, remembered),
-                    // Without its result (in lists) more is not known.
+                    // Without its result (in lists) no more is known.
                     None | Some(Err(_)) => bare(INTERNAL),
                 }
             }
@@ -356,7 +356,7 @@ impl SubmissionOutcome {
         let compile = execution.stages.iter().find(|stage| stage.name == StageName::Compile);
         let compile = compile.map(|stage| execution.of_stage(stage));
         let compile_output = compile.and_then(|outcome| {
-            // Compilers complain on standard error; what they say on the other comes behind it.
+            // Compilers report errors on standard error; their standard output follows.
             let mut all = stream(&outcome.stderr, outcome.stderr_base64.as_ref());
             all.extend(stream(&outcome.stdout, outcome.stdout_base64.as_ref()));
             Some(all).filter(|all| !all.is_empty())
@@ -444,7 +444,8 @@ fn status_of(
         Verdict::Wa => WRONG_ANSWER,
         Verdict::Tle => TIME_LIMIT,
         Verdict::Ce => COMPILATION,
-        // Output is a file there, and one that grows too large is ended by this signal.
+        // In Judge0, output goes to a file, and this signal kills a program whose file grows too
+        // large.
         Verdict::Ole => SIGXFSZ,
         Verdict::Mle => OTHER,
         Verdict::Sg => match outcome.signal.as_deref() {
@@ -462,7 +463,8 @@ fn status_of(
     }
 }
 
-/// Returns whether output is as expected but for white space at the ends of lines and at the end.
+/// Returns whether output equals the expected one except for white space at the ends of lines and
+/// at the end.
 fn same(outcome: &StageOutcome, expected: &[u8]) -> bool {
     let output = stream(&outcome.stdout, outcome.stdout_base64.as_ref());
     let lines = |text: &[u8]| -> Vec<Vec<u8>> {

@@ -1,10 +1,10 @@
-//! A line of arguments, split as a shell would, without being one.
+//! Splits a line of arguments like a shell, without expansions.
 
-/// Characters that Judge0 takes out of compiler options, because there they reach a shell.
+/// Characters that Judge0 removes from compiler options, because a shell interprets them there.
 const STRIPPED: [char; 7] = ['$', '&', ';', '<', '>', '|', '`'];
 
-/// Splits at white space; quotes keep it together, a backslash keeps the next character as it is.
-/// Nothing is expanded. A quote that is not closed goes to the end.
+/// Splits at white space; quotes protect it, a backslash protects the next character. Nothing is
+/// expanded. An unclosed quote extends to the end.
 pub(super) fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -22,7 +22,7 @@ pub(super) fn split(line: &str) -> Vec<String> {
             (Some('"'), '\\') => {
                 let word = word.get_or_insert_default();
                 match chars.next() {
-                    // Between double quotes only these lose their backslash.
+                    // Between double quotes, a backslash escapes only these.
                     Some(c @ ('"' | '\\' | '$' | '`')) => word.push(c),
                     other => {
                         word.push('\\');
@@ -37,7 +37,7 @@ pub(super) fn split(line: &str) -> Vec<String> {
     words
 }
 
-/// Compiler options as words.
+/// Returns compiler options as words.
 pub(super) fn options(line: &str) -> Vec<String> {
     split(&line.replace(STRIPPED, ""))
 }

@@ -1,4 +1,4 @@
-//! From the parameters of a submission to an execution, with Judge0's complaints.
+//! Turns the parameters of a submission into an execution, with Judge0's error messages.
 //!
 //! # References
 //! - <https://ce.judge0.com/#submissions-submission>
@@ -21,20 +21,20 @@ use crate::faces::from_base64;
 use crate::jobs::JobSubmission;
 use crate::queue::QueuedJob;
 
-/// Bytes of `compiler_options` and of `command_line_arguments`.
+/// Maximum bytes of `compiler_options` and of `command_line_arguments`.
 const LINE_BYTES_MAX: usize = 512;
 const KIB: u64 = 1024;
-/// The least that Cove takes; Judge0 takes less, and less is enough for nothing.
+/// Cove's minima; Judge0 accepts lower values, which are not enough for any program.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
 const STACK_BYTES_MIN: u64 = 64 << 10;
 
-/// Label by which this face finds its own executions.
+/// Label that marks executions of this face.
 pub(super) const LABEL: &str = "judge0";
 
-/// Field by field, what is wrong with a submission (422).
+/// Errors of a submission, by field (422).
 pub(super) type Complaints = BTreeMap<String, Vec<String>>;
 
-/// Data that is stored of a submission beside its request.
+/// Data that is stored with a submission in addition to its request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SubmissionRecord {
     /// Always [`LABEL`].
@@ -57,21 +57,21 @@ pub(super) struct SubmissionRecord {
     pub(super) number_of_runs: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) callback_url: Option<String>,
-    /// Expected output, base64, where it is compared here and not by the execution.
+    /// Expected output, base64, if this face compares it and not the execution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expected: Option<String>,
 }
 
 impl SubmissionRecord {
-    /// Returns the record of a job that came by this face; none for others.
+    /// Returns the record of a job of this face; None for others.
     pub(super) fn of(job: &QueuedJob) -> Option<SubmissionRecord> {
         let remembered: SubmissionRecord = serde_json::from_str(job.face.as_deref()?).ok()?;
         (remembered.face == LABEL).then_some(remembered)
     }
 }
 
-/// Checks the parameters of one submission and makes an execution of it. `copies_left` is how many
-/// bytes may still be repeated for `number_of_runs`; what this one needs is taken from it.
+/// Checks the parameters of one submission and turns them into an execution. `copies_left` is the
+/// remaining budget of bytes repeated for `number_of_runs`; the submission's own are subtracted.
 pub(super) fn parse(
     parameters: &Map<String, Value>,
     base64: bool,
@@ -137,7 +137,7 @@ pub(super) fn parse(
     Ok(JobSubmission { request, idempotency_key: None, face: Some(face) })
 }
 
-/// Sets what to run, and the source under its name.
+/// Sets the program to run, and the source under its name.
 fn program(request: &mut ExecutionRequest, language: &NumberedLanguage, source: Vec<u8>) {
     let name = language.source_file.clone().unwrap_or_default();
     let mut executable = false;
@@ -160,13 +160,13 @@ fn program(request: &mut ExecutionRequest, language: &NumberedLanguage, source: 
     request.files.push(SourceFile { name, content, encoding, executable });
 }
 
-/// The files of the archive; a source has its name already.
+/// Adds the files of the archive, except one with the name of the source.
 fn add_files(request: &mut ExecutionRequest, files: Vec<SourceFile>) {
     let source = request.files.first().map(|file| file.name.clone());
     request.files.extend(files.into_iter().filter(|file| Some(&file.name) != source.as_ref()));
 }
 
-/// Sets input and expected output, for as often as it runs.
+/// Sets input and expected output, once for each run.
 fn input(
     request: &mut ExecutionRequest,
     stdin: Option<Vec<u8>>,
@@ -190,12 +190,12 @@ fn input(
 fn limits(remembered: &SubmissionRecord) -> LimitSpec {
     let bytes = |kilobytes: u64| kilobytes.saturating_mul(KIB);
     LimitSpec {
-        // The extra time is there to see by how much a program is too slow.
+        // The extra time shows by how much a program is too slow.
         cpu_ms: Some(milliseconds(remembered.cpu_time_limit + remembered.cpu_extra_time)),
         wall_ms: Some(milliseconds(remembered.wall_time_limit)),
         memory_bytes: Some(bytes(remembered.memory_limit).max(MEMORY_BYTES_MIN)),
         processes: Some(remembered.max_processes_and_or_threads.max(1)),
-        // There, output is a file like any other.
+        // In Judge0, output is a file like any other.
         output_bytes: Some(bytes(remembered.max_file_size).max(1)),
         file_size_bytes: Some(bytes(remembered.max_file_size).max(1)),
         stack_bytes: Some(bytes(remembered.stack_limit).max(STACK_BYTES_MIN)),
@@ -213,7 +213,7 @@ fn milliseconds(seconds: f64) -> u64 {
     ((seconds * 1000.0).ceil() as u64).max(1)
 }
 
-/// Bytes as text where they are, else as base64.
+/// Returns bytes as text if they are UTF-8, otherwise as base64.
 fn text(bytes: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
     match bytes.map(String::from_utf8) {
         None => (None, None),
@@ -222,7 +222,7 @@ fn text(bytes: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Returns what Cove refuses, under Judge0's names.
+/// Returns a refusal of Cove, with Judge0's field names.
 pub(super) fn complaint(refusal: &RequestRefusal) -> Complaints {
     let field = refusal.field.split(['.', '[']).next().unwrap_or_default();
     let limit = refusal.field.strip_prefix("limits.");
@@ -246,7 +246,7 @@ pub(super) fn complaint(refusal: &RequestRefusal) -> Complaints {
     Complaints::from([(name.to_owned(), vec![refusal.message.clone()])])
 }
 
-/// The parameters, and what is wrong with them.
+/// The parameters, with the errors found so far.
 struct SubmissionForm<'a> {
     parameters: &'a Map<String, Value>,
     base64: bool,
@@ -258,7 +258,7 @@ impl SubmissionForm<'_> {
         self.complaints.entry(field.to_owned()).or_default().push(message.into());
     }
 
-    /// A value that is there and not blank.
+    /// Returns a value that exists and is not blank.
     fn value_of(&self, field: &str) -> Option<&Value> {
         self.parameters.get(field).filter(|value| match value {
             Value::Null => false,
@@ -278,7 +278,7 @@ impl SubmissionForm<'_> {
         }
     }
 
-    /// A text that may be encoded.
+    /// Returns a text that may be encoded.
     fn bytes(&mut self, field: &str) -> Option<Vec<u8>> {
         let text = self.text(field)?;
         if !self.base64 {
@@ -327,7 +327,7 @@ impl SubmissionForm<'_> {
             Some(Value::String(text)) => text.trim().to_owned(),
             Some(_) => String::new(),
         };
-        // Clients that know only floating point write 64000.0.
+        // Clients whose numbers are all floating point write 64000.0.
         let digits = value.strip_suffix(".0").unwrap_or(&value);
         let Ok(number) = digits.parse::<i128>() else {
             let is_number = value.parse::<f64>().is_ok();
@@ -374,7 +374,7 @@ impl SubmissionForm<'_> {
         found
     }
 
-    /// Counts what is repeated for each run, before it is.
+    /// Accounts the bytes that are repeated for each run, before they are copied.
     fn copies(
         &mut self,
         language: Option<&NumberedLanguage>,
@@ -400,7 +400,7 @@ impl SubmissionForm<'_> {
         }
     }
 
-    /// The files of the archive.
+    /// Returns the files of the archive.
     fn archive(&mut self, config: &Judge0Config) -> Option<Vec<SourceFile>> {
         let field = "additional_files";
         let encoded = self.text(field)?;

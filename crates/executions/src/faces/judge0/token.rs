@@ -1,7 +1,7 @@
-//! Tokens of submissions: an execution's id, written as the random UUID that clients expect.
+//! Tokens of submissions: an execution's id, written as a random UUID, which clients expect.
 //!
-//! An id has 48 bits of time and 80 random ones; a UUID of version 4 has 122 bits to choose. Six
-//! bits of the time are 0 until the year 2109, so that one goes into the other and back.
+//! An id has 48 bits of time and 80 random ones; a UUID of version 4 has 122 free bits. Six bits of
+//! the time are 0 until the year 2109, so that the conversion is reversible.
 
 use api::ExecutionId;
 
@@ -13,7 +13,7 @@ const DIGITS_OF_ID: usize = 26;
 const FREE_BITS: [u32; 3] = [48, 12, 62];
 const FREE_BITS_ALL: u32 = 122;
 
-/// The token of an execution. An id of another making stands for itself.
+/// Returns the token of an execution. An id in another format is its own token.
 pub(super) fn of(id: &ExecutionId) -> String {
     match number(&id.0) {
         Some(number) if number >> FREE_BITS_ALL == 0 => uuid(number),
@@ -21,7 +21,7 @@ pub(super) fn of(id: &ExecutionId) -> String {
     }
 }
 
-/// The execution of a token; one that cannot be is the id of none.
+/// Returns the execution of a token; an invalid token becomes an id that does not exist.
 pub(super) fn id(token: &str) -> ExecutionId {
     let number = parse_uuid(token);
     ExecutionId(number.map_or_else(|| token.to_owned(), |number| PREFIX.to_owned() + &text(number)))

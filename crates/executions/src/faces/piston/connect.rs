@@ -1,8 +1,8 @@
-//! The WebSocket: a program while it runs.
+//! The WebSocket for a running program.
 //!
-//! The first message says what to run. From then on the client sends input, the end of input and
-//! signals, and is sent stages, output and ends. When either side closes, the program is ended.
-//! Nothing piles up: a client that does not read stops the program's output, and a program that
+//! The first message is the request. After it, the client sends input, the end of input and
+//! signals, and receives stages, output and ends. When either side closes, the program is killed.
+//! Buffers are bounded: a client that does not read stops the program's output, and a program that
 //! does not read stops the client's input.
 //!
 //! # References
@@ -34,25 +34,25 @@ use crate::faces::excerpt;
 use crate::service::{ProgramIo, ProgressObserver};
 use crate::verdict::signal_number;
 
-/// Time for the first message.
+/// Timeout for the first message.
 const INIT_MAX: Duration = Duration::from_secs(1);
-/// Time for the client to take the last messages and to close its side.
+/// Timeout for the client to read the last messages and to close its side.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
-/// Largest message: the first one holds a whole program. Each connection may have the server keep
-/// as much while the rest of a message arrives, so that it is less than a request may have.
+/// Largest message: the first one holds a whole program. Each connection may make the server buffer
+/// as much while the rest of a message arrives, so it is less than the maximum of a request.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// Output that waits for the client; beyond it the program's output is not read.
+/// Maximum output that waits for the client; beyond it, the program's output is not read.
 const OUTBOX_BYTES_MAX: usize = 256 << 10;
-/// Input that waits for the program; beyond it the client's messages are not read.
+/// Maximum input that waits for the program; beyond it, the client's messages are not read.
 const INBOX_BYTES_MAX: usize = 1 << 20;
-/// Size of a chunk of input beside its bytes: about what keeping it costs.
+/// Size of a chunk of input in addition to its bytes: about its memory overhead.
 const CHUNK_OVERHEAD: usize = 64;
-/// Chunks of input on their way to the program.
+/// Maximum number of chunks of input in transit to the program.
 const STDIN_CHUNKS_MAX: usize = 16;
-/// Signals on their way to the program.
+/// Maximum number of signals in transit to the program.
 const SIGNALS_MAX: usize = 64;
 
-/// Why a connection is closed: code and reason.
+/// Close code and reason of a connection.
 type Close = (u16, &'static str);
 
 const ALREADY_INITIALIZED: Close = (4000, "Already Initialized");
@@ -83,11 +83,11 @@ pub(super) async fn connect(
 /// Reason for the end of a connection.
 #[derive(Debug, PartialEq, Eq)]
 enum ConnectionStop {
-    /// The other side is not there any more.
+    /// The other side has disconnected.
     Gone,
-    /// With this code.
+    /// Closes with this code.
     Close(Close),
-    /// With [`NOTIFIED_ERROR`], after a message that says why.
+    /// Closes with [`NOTIFIED_ERROR`], after a message with the reason.
     Error(String),
 }
 
@@ -112,11 +112,11 @@ async fn serve(face: PistonContext, who: TokenPrincipal, drain: DrainHandle, soc
     let frame = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
     let close = async {
         if sink.send(frame).await.is_ok() {
-            // The client's answer; closing before it may lose what was sent last.
+            // Waits for the client's close; closing before it may lose the last messages.
             while let Some(Ok(_)) = stream.next().await {}
         }
     };
-    // A client that does not close has had its time.
+    // The time of a client that does not close is over.
     drop(timeout(CLOSE_MAX, close).await);
 }
 
@@ -146,7 +146,7 @@ async fn session(
         "version": job.runtime.version.to_string(),
     }));
     job.request.limits.output_bytes = Some(face.config.stream_max_size);
-    // What the first message has for standard input comes first; the line end is the client's.
+    // The standard input of the first message comes first, without an added line end.
     job.request.stdin = None;
     let first = body.get("stdin").and_then(Value::as_str).unwrap_or_default().to_owned();
     drop(body);
@@ -169,7 +169,7 @@ async fn session(
     let mut inbox = PistonInbox::new(stdin, control, first);
     tokio::select! {
         stop = both => stop,
-        // Leaving drops the run, which ends the program.
+        // Leaving the select drops the run, which ends the program.
         stop = inbox.listen(stream) => stop,
     }
 }
@@ -204,7 +204,7 @@ enum PistonMessage {
     Signal(i32),
 }
 
-/// Reads one message; none when it is not for us (pings).
+/// Parses one message; None for control messages (pings).
 fn parse_message(message: Message) -> Result<Option<PistonMessage>, ConnectionStop> {
     let bytes = match message {
         Message::Text(text) => axum::body::Bytes::from(text),
@@ -238,7 +238,7 @@ fn parse_message(message: Message) -> Result<Option<PistonMessage>, ConnectionSt
     }
 }
 
-/// Waits for the message that says what to run.
+/// Waits for the first message.
 async fn init(stream: &mut Messages) -> Result<Value, ConnectionStop> {
     loop {
         let Some(Ok(message)) = stream.next().await else { return Err(ConnectionStop::Gone) };
@@ -255,7 +255,7 @@ async fn init(stream: &mut Messages) -> Result<Value, ConnectionStop> {
 
 /// Input from the client on its way to the program.
 struct PistonInbox {
-    /// Gone once the input has ended, from either side.
+    /// None once the input has ended, from either side.
     stdin: Option<mpsc::Sender<Vec<u8>>>,
     control: mpsc::Sender<ProgramControl>,
     waiting: VecDeque<Vec<u8>>,
@@ -263,7 +263,7 @@ struct PistonInbox {
     ended: bool,
 }
 
-/// Returns what a chunk counts against [`INBOX_BYTES_MAX`].
+/// Returns the amount that a chunk counts against [`INBOX_BYTES_MAX`].
 fn cost(bytes: &[u8]) -> usize {
     bytes.len().saturating_add(CHUNK_OVERHEAD)
 }
@@ -292,7 +292,7 @@ impl PistonInbox {
         }
     }
 
-    /// Hands input and signals on until the client says something that ends the connection.
+    /// Passes input and signals on until a message of the client ends the connection.
     async fn listen(&mut self, stream: &mut Messages) -> ConnectionStop {
         loop {
             if self.ended && self.waiting.is_empty() {
@@ -313,7 +313,7 @@ impl PistonInbox {
                         self.waiting_bytes = self.waiting_bytes.saturating_sub(cost(&bytes));
                         drop(place.send(bytes));
                     }
-                    // The program reads no more.
+                    // The program no longer reads.
                     Err(_) => {
                         self.stdin = None;
                         self.waiting.clear();
@@ -329,8 +329,8 @@ impl PistonInbox {
                         }
                         Ok(Some(PistonMessage::Stdin(bytes))) => self.keep(bytes),
                         Ok(Some(PistonMessage::Eof)) => self.ended = true,
-                        // Signals do not queue up in a kernel either: where there are too many,
-                        // the same are on their way already.
+                        // Signals do not queue up in a kernel either: if there are too many, the
+                        // same ones are already in transit.
                         Ok(Some(PistonMessage::Signal(number))) => {
                             self.control.try_send(ProgramControl::Signal(number)).ok();
                         }
@@ -368,13 +368,13 @@ impl PistonOutbox {
         self.changed.notify_one();
     }
 
-    /// Closes the inbox: nothing more is pushed.
+    /// Closes the outbox, after the last message.
     fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_one();
     }
 
-    /// The next message; none when it is closed and empty. For one task only.
+    /// Returns the next message; None when it is closed and empty. For one task only.
     async fn pop(&self) -> Option<String> {
         loop {
             {
@@ -404,7 +404,7 @@ impl PistonOutbox {
     }
 }
 
-/// Puts what happens into the outbox.
+/// Writes progress into the outbox.
 struct PistonRecorder<'a> {
     outbox: &'a PistonOutbox,
     /// Decoders of standard output and standard error.
@@ -459,7 +459,7 @@ impl ProgressObserver for PistonRecorder<'_> {
         let mut message = json!({
             "type": "exit", "stage": stage_name(stage), "code": end.code, "signal": end.signal,
         });
-        // Only where Cove, and not the program, brought the end about.
+        // Only if Cove, and not the program, caused the end.
         if outcome.limit.is_some() || end.status == Some("XX") {
             message["error"] = end.message.into();
         }
@@ -471,7 +471,7 @@ impl ProgressObserver for PistonRecorder<'_> {
     }
 }
 
-/// Makes text of chunks without cutting characters: the beginning of one waits for its end.
+/// Decodes chunks of text without cutting characters: an incomplete one waits for its rest.
 #[derive(Debug, Default)]
 struct Utf8Stream {
     /// Up to 3 bytes.
@@ -525,7 +525,7 @@ mod tests {
         assert_eq!(text.push(b"(\xf0\x9f\x98"), "\u{fffd}(");
         assert_eq!(text.end(), "\u{fffd}");
         assert_eq!(text.end(), "");
-        // A surrogate never becomes a character, so that nothing is gained by waiting.
+        // A surrogate never becomes a character, so waiting for more bytes is useless.
         assert_eq!(text.push(b"\xed\xa0"), "\u{fffd}\u{fffd}");
     }
 

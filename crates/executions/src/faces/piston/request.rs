@@ -1,4 +1,4 @@
-//! From the body of `/execute` and `/connect` to an execution, with Piston's own complaints.
+//! Turns the body of `/execute` and `/connect` into an execution, with Piston's own error messages.
 
 use api::{BytesEncoding, ExecutionRequest, LanguageView, LimitSpec, SourceFile};
 use base64::Engine as _;
@@ -15,11 +15,11 @@ use crate::faces::{entry_name, excerpt, from_base64};
 pub(super) struct PistonJob {
     /// Runtime that it runs on.
     pub(super) runtime: PistonRuntime,
-    /// Request to run. For `/connect` standard input is not in it.
+    /// Request to run. For `/connect` it does not contain standard input.
     pub(super) request: ExecutionRequest,
 }
 
-/// Checks a body in the order in which Piston does.
+/// Checks a body in the same order as Piston.
 pub(super) fn parse(
     body: &Value,
     languages: &[LanguageView],
@@ -44,7 +44,7 @@ pub(super) fn parse(
     };
     let mut limits = limits(body, config)?;
     if runtime.cove.preparing {
-        // What is configured is meant for a compiler that has what it needs.
+        // The configured limits are meant for a compiler that has its prepared files.
         let is_set = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
         limits.0.wall_ms = limits.0.wall_ms.filter(|_| is_set("compile_timeout"));
         limits.0.cpu_ms = limits.0.cpu_ms.filter(|_| is_set("compile_cpu_time"));
@@ -63,7 +63,7 @@ pub(super) fn parse(
     Ok(PistonJob { runtime, request })
 }
 
-/// An encoding that nobody knows counts as UTF-8.
+/// Returns the encoding; an unknown one counts as UTF-8.
 fn encoding(file: &Value) -> &str {
     match file.get("encoding").and_then(Value::as_str) {
         Some(known @ ("base64" | "hex")) => known,
@@ -91,7 +91,7 @@ fn args(body: &Map<String, Value>) -> Result<Vec<String>, String> {
     }
 }
 
-/// Standard input always ends a line, even where there is none.
+/// Returns standard input, which always ends with a line end, even if it is empty.
 fn stdin(body: &Map<String, Value>) -> Result<String, String> {
     let mut text = match body.get("stdin") {
         None | Some(Value::Null) => String::new(),
@@ -104,13 +104,13 @@ fn stdin(body: &Map<String, Value>) -> Result<String, String> {
     Ok(text)
 }
 
-/// Limits of the compile and of the run stage.
+/// Returns the limits of the compile and of the run stage.
 fn limits(
     body: &Map<String, Value>,
     config: &PistonConfig,
 ) -> Result<(LimitSpec, LimitSpec), String> {
     let mut stages = [LimitSpec::default(), LimitSpec::default()];
-    // The order of the original: it decides which of two mistakes is told.
+    // The order of the original: it determines which of two errors is reported.
     for (kind, [of_compile, of_run]) in [
         ("memory_limit", [config.compile_memory_limit, config.run_memory_limit]),
         ("timeout", [config.compile_timeout, config.run_timeout].map(Some)),
@@ -132,7 +132,7 @@ fn limits(
     Ok((compile, run))
 }
 
-/// A limit of the caller's; none when the configured one holds.
+/// Returns a limit of the caller; None if the configured one applies.
 fn number(
     body: &Map<String, Value>,
     name: &str,
@@ -156,7 +156,7 @@ fn number(
     {
         return Err(format!("{name} cannot exceed the configured limit of {configured}"));
     }
-    // No limit of its own on memory: the server's holds.
+    // -1 means no limit of its own on memory: the server's applies.
     #[expect(clippy::float_cmp, reason = "-1 is a whole number and exact")]
     if kind == "memory_limit" && value == -1.0 {
         return Ok(None);
@@ -184,7 +184,7 @@ fn rounded_up(value: f64) -> Option<u64> {
     (0.0..=9_007_199_254_740_992.0).contains(&value).then(|| value.ceil() as u64)
 }
 
-/// The files with the main one, which is the first in UTF-8, in front.
+/// Returns the files, with the main one, the first in UTF-8, in front.
 fn place(files: &[Value], main: usize, runtime: &PistonRuntime) -> Result<Vec<SourceFile>, String> {
     let mut placed = Vec::with_capacity(files.len());
     for (index, file) in files.iter().enumerate() {
@@ -214,7 +214,7 @@ fn place(files: &[Value], main: usize, runtime: &PistonRuntime) -> Result<Vec<So
     Ok(placed)
 }
 
-/// The name without parts that mean nothing.
+/// Returns the name without empty and `.` parts.
 fn normalise(name: &str) -> String {
     let absolute = if name.starts_with('/') { "/" } else { "" };
     let parts: Vec<&str> =
@@ -222,7 +222,7 @@ fn normalise(name: &str) -> String {
     format!("{absolute}{}", parts.join("/"))
 }
 
-/// Compilers go by the extension; other tools take any name.
+/// Adds an extension: compilers depend on it; other tools accept any name.
 fn with_extension(name: String, language: &LanguageView) -> String {
     let has = |extension: &String| {
         name.strip_suffix(extension.as_str()).is_some_and(|stem| stem.ends_with('.'))
@@ -231,7 +231,7 @@ fn with_extension(name: String, language: &LanguageView) -> String {
         Some(extension) if language.compiled && !language.extensions.iter().any(has) => {
             format!("{name}.{extension}")
         }
-        // The launcher takes what does not end so for the name of a class.
+        // The launcher interprets a name without this extension as a class name.
         None if language.name == runtimes::JAVA_SOURCE && !name.ends_with(".java") => {
             format!("{name}.java")
         }
@@ -248,7 +248,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     digits?.chunks(2).map(pair).collect()
 }
 
-/// Returns what Cove refuses, in Piston's names.
+/// Returns a refusal of Cove, with Piston's field names.
 pub(super) fn refusal(refusal: &RequestRefusal) -> String {
     let limit = match refusal.field.as_str() {
         "limits.memory_bytes" => "run_memory_limit",

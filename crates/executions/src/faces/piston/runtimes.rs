@@ -1,4 +1,4 @@
-//! Cove's languages under the names that Piston's packages have.
+//! Cove's languages under the names of Piston's packages.
 
 use api::LanguageView;
 use serde_json::{Value, json};
@@ -12,11 +12,11 @@ pub(super) struct PistonRuntime {
     pub(super) language: String,
     /// Piston's other names, and Cove's.
     pub(super) aliases: Vec<String>,
-    /// The tool, where several could run the language.
+    /// The tool, if several could run the language.
     pub(super) runtime: Option<&'static str>,
     /// The tool's version.
     pub(super) version: RuntimeVersion,
-    /// The language here.
+    /// Cove's language.
     pub(super) cove: LanguageView,
 }
 
@@ -33,7 +33,7 @@ const NAMES: [(&str, &str, &[&str], Option<&str>); 9] = [
     ("typescript", "typescript", &["ts", "node-ts", "tsc", "typescript5", "ts5"], None),
 ];
 
-/// Piston's package of Java starts the source file (`java $1.java`): its class may have any name.
+/// Piston's Java package starts the source file (`java $1.java`): its class may have any name.
 pub(super) const JAVA_SOURCE: &str = "java-source";
 
 /// Returns the runtimes that can be used here.
@@ -61,15 +61,15 @@ fn runtime(cove: &LanguageView) -> PistonRuntime {
     PistonRuntime {
         language: language.to_owned(),
         aliases,
-        // What the tool says of itself is better than what it usually is.
+        // The tool's own report takes precedence over the usual name.
         runtime: tool.map(|tool| if text.contains("clang") { "clang" } else { tool }),
-        // A tool that tells no version still runs programs.
+        // A tool without a known version still runs programs.
         version: RuntimeVersion::in_text(text).unwrap_or_default(),
         cove: cove.clone(),
     }
 }
 
-/// The newest runtime of the language that the selector means.
+/// Returns the newest runtime of the language that matches the selector.
 pub(super) fn choose(
     languages: &[LanguageView],
     language: &str,
@@ -83,7 +83,7 @@ pub(super) fn choose(
     fitting.max_by_key(|runtime| runtime.version)
 }
 
-/// An entry of `GET /runtimes`.
+/// Returns an entry of `GET /runtimes`.
 pub(super) fn entry(runtime: &PistonRuntime) -> Value {
     let mut entry = json!({
         "language": runtime.language,
@@ -96,7 +96,7 @@ pub(super) fn entry(runtime: &PistonRuntime) -> Value {
     entry
 }
 
-/// An entry of `GET /packages`: what is on the host is installed.
+/// Returns an entry of `GET /packages`: tools of the host are installed.
 pub(super) fn package(runtime: &PistonRuntime) -> Value {
     json!({
         "language": runtime.language,

@@ -1,4 +1,4 @@
-//! Results in Piston's words.
+//! Results in Piston's format.
 
 use api::{Execution, LimitHit, StageName, StageOutcome};
 use sandbox::ChunkStream;
@@ -8,14 +8,14 @@ use super::request::PistonJob;
 use crate::service::ProgressObserver;
 use crate::verdict::signal_number;
 
-/// Collects what each stage wrote, both streams together in the order in which it came.
+/// Collects the output of each stage, both streams together in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct CombinedOutput {
     stages: Vec<Vec<u8>>,
 }
 
 impl CombinedOutput {
-    /// Bytes of all stages.
+    /// Returns the bytes of all stages.
     pub(super) fn len(&self) -> usize {
         self.stages.iter().map(Vec::len).sum()
     }
@@ -36,7 +36,7 @@ impl ProgressObserver for CombinedOutput {
     fn exit(&mut self, _: StageName, _: Option<u32>, _: api::ExecutionMode, _: &StageOutcome) {}
 }
 
-/// The answer of `/execute`.
+/// Returns the answer of `/execute`.
 pub(super) fn answer(job: &PistonJob, execution: &Execution, together: &CombinedOutput) -> Value {
     let mut answer = Map::new();
     let mut last = Value::Null;
@@ -47,15 +47,15 @@ pub(super) fn answer(job: &PistonJob, execution: &Execution, together: &Combined
         let name = if stage.name == StageName::Compile { "compile" } else { "run" };
         answer.insert(name.to_owned(), last.clone());
     }
-    // A program that did not compile has a run stage all the same: a copy.
+    // For a program that did not compile, the run stage is a copy of the compile stage.
     answer.entry("run").or_insert(last);
     answer.insert("language".to_owned(), job.runtime.language.clone().into());
     answer.insert("version".to_owned(), job.runtime.version.to_string().into());
     Value::Object(answer)
 }
 
-/// Returns a stage in Piston's shape. Without `output` (what a cache repeats has none), the streams
-/// stand one behind the other in it.
+/// Returns a stage in Piston's shape. Without `output` (cached stages have none), it contains the
+/// streams one after the other.
 fn excerpt(outcome: &StageOutcome, output: Option<String>) -> Value {
     let end = StageEnd::of(outcome);
     let output = output.unwrap_or_else(|| format!("{}{}", outcome.stdout, outcome.stderr));
@@ -84,7 +84,7 @@ pub(super) struct StageEnd {
 
 impl StageEnd {
     pub(super) fn of(outcome: &StageOutcome) -> StageEnd {
-        // Whatever a limit ended is shown as killed, even where the program exited just before.
+        // A program that reached a limit is shown as killed, even if it exited just before.
         let killed = |status, message: &str| StageEnd {
             code: None,
             signal: Some("SIGKILL".to_owned()),
@@ -112,7 +112,7 @@ impl StageEnd {
             code: outcome.exit_code,
             signal: outcome.signal.clone(),
             status,
-            // Why a program could not be started says more than its code.
+            // The reason why a program could not be started is more useful than its code.
             message: outcome.message.clone().or(message),
         }
     }
@@ -125,7 +125,7 @@ fn fatal(signal: &str) -> String {
     }
 }
 
-/// Whole milliseconds.
+/// Converts to whole milliseconds.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

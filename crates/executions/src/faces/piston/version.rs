@@ -1,13 +1,13 @@
 //! Versions of runtimes and the selectors that choose among them, by the rules of node-semver.
 //!
-//! A selector is alternatives joined by `||`; an alternative is comparators that must all hold. The
-//! short forms (`3.x`, `~1.2`, `^1.2.3`, `1.2 - 2`) stand for two comparators each.
+//! A selector is alternatives joined by `||`; an alternative is comparators that must all match.
+//! The short forms (`3.x`, `~1.2`, `^1.2.3`, `1.2 - 2`) each expand to two comparators.
 
-/// Longest selector that is looked at.
+/// Longest selector that is parsed.
 pub(super) const SELECTOR_BYTES_MAX: usize = 256;
 
-/// A version. A pre-release comes before the release of the same numbers; pre-releases of the same
-/// numbers are not told apart, because no tool of a host is one.
+/// A version. A pre-release precedes the release of the same numbers; pre-releases of the same
+/// numbers are not distinguished, because no tool of a host is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::faces) struct RuntimeVersion {
     numbers: [u64; 3],
@@ -15,8 +15,8 @@ pub(in crate::faces) struct RuntimeVersion {
 }
 
 impl RuntimeVersion {
-    /// The first version in what a tool prints: `gcc (Debian 12.2.0-14) 12.2.0` has two, and the
-    /// first that has a point in it counts. Missing parts are 0.
+    /// Parses the first version in a tool's output: `gcc (Debian 12.2.0-14) 12.2.0` has two, and
+    /// the first one with a point counts. Missing parts are 0.
     pub(in crate::faces) fn in_text(text: &str) -> Option<RuntimeVersion> {
         let mut numbers_only = None;
         let numbers = text.split(|c: char| !c.is_ascii_digit() && c != '.');
@@ -34,7 +34,7 @@ impl RuntimeVersion {
         numbers_only
     }
 
-    /// The least version with these numbers, its pre-releases included.
+    /// Returns the lowest version with these numbers, pre-releases included.
     fn before(numbers: [u64; 3]) -> RuntimeVersion {
         RuntimeVersion { numbers, release: false }
     }
@@ -47,7 +47,7 @@ impl std::fmt::Display for RuntimeVersion {
     }
 }
 
-/// Returns whether `version` is one that `selector` means. A selector that is not one means none.
+/// Returns whether `version` matches `selector`. An invalid selector matches no version.
 pub(super) fn satisfies(version: RuntimeVersion, selector: &str) -> bool {
     if selector.len() > SELECTOR_BYTES_MAX {
         return false;
@@ -79,7 +79,7 @@ impl VersionBound {
     }
 }
 
-/// A version of which the end may be left open: `3`, `3.x`, `*`.
+/// A version whose last parts may be open: `3`, `3.x`, `*`.
 #[derive(Clone, Copy, Debug)]
 struct PartialVersion {
     major: Option<u64>,
@@ -91,7 +91,7 @@ struct PartialVersion {
 impl PartialVersion {
     fn parse(text: &str) -> Option<PartialVersion> {
         let text = text.strip_prefix(['v', '=']).unwrap_or(text);
-        // What follows `+` names a build and never counts.
+        // The part after `+` is a build, which is ignored.
         let text = text.split_once('+').map_or(text, |(version, _build)| version);
         let (numbers, pre) = text.split_once('-').map_or((text, None), |(a, b)| (a, Some(b)));
         if pre.is_some_and(|pre| {
@@ -113,19 +113,19 @@ impl PartialVersion {
         if parts.next().is_some() {
             return None;
         }
-        // After an open part everything is open.
+        // After an open part, all parts are open.
         let minor = major.and(minor);
         let patch = minor.and(patch);
         Some(PartialVersion { major, minor, patch, release: pre.is_none() })
     }
 
-    /// The least version it means.
+    /// Returns the lowest version that it matches.
     fn lowest(self) -> RuntimeVersion {
         let numbers = [self.major, self.minor, self.patch].map(|part| part.unwrap_or(0));
         RuntimeVersion { numbers, release: self.release }
     }
 
-    /// The least version above all it means; none when it means all.
+    /// Returns the lowest version above all that it matches; None if it matches all.
     fn above(self) -> Option<RuntimeVersion> {
         let major = self.major?;
         Some(RuntimeVersion::before(match (self.minor, self.patch) {
@@ -136,7 +136,7 @@ impl PartialVersion {
     }
 }
 
-/// The bounds of one alternative.
+/// Parses the bounds of one alternative.
 fn range(text: &str) -> Option<Vec<VersionBound>> {
     if let Some((from, to)) = text.split_once(" - ") {
         let (from, to) = (PartialVersion::parse(from.trim())?, PartialVersion::parse(to.trim())?);
@@ -195,7 +195,7 @@ fn operator(operator: &str, partial: PartialVersion) -> Option<Vec<VersionBound>
     })
 }
 
-/// Returns where the left-most number that is not 0 changes.
+/// Returns the version at which the left-most number that is not 0 changes.
 fn caret(partial: PartialVersion) -> Option<RuntimeVersion> {
     let above = match (partial.major?, partial.minor, partial.patch) {
         (0, Some(0), Some(_)) => partial,

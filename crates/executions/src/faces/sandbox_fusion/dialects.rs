@@ -1,4 +1,4 @@
-//! SandboxFusion's languages: what runs them here, or why nothing does.
+//! SandboxFusion's languages: what runs them here, or why they are not supported.
 
 use api::LanguageView;
 
@@ -6,21 +6,21 @@ use crate::faces::excerpt;
 
 /// Python's unit tests, with pytest.
 pub(super) const PYTEST: &str = "pytest";
-/// Java with its assertions.
+/// Java with assertions enabled.
 pub(super) const JAVA: &str = "java";
 
-/// Language of SandboxFusion, and how it is run here.
+/// Language of SandboxFusion, with its equivalent here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FusionLanguage {
     /// SandboxFusion's name.
     pub(super) name: &'static str,
-    /// Cove's name, where its built-in table has the language.
+    /// Cove's name, if its built-in table has the language.
     cove: Option<&'static str>,
-    /// Arguments to the compiler that make it do what SandboxFusion's does.
+    /// Compiler arguments that reproduce the behaviour of SandboxFusion.
     pub(super) compile_args: &'static [&'static str],
     /// Stages in SandboxFusion's answers.
     pub(super) stages: FusionStages,
-    /// Missing tool, where a language of this name in the table would not be enough.
+    /// Missing tool, if a language with this name in the table would not be enough.
     needs: &'static str,
 }
 
@@ -29,16 +29,16 @@ pub(super) struct FusionLanguage {
 pub(super) enum FusionStages {
     /// `compile_result` and `run_result`.
     Both,
-    /// `run_result` alone, whatever is compiled here.
+    /// Only `run_result`, even if the program is compiled here.
     RunOnly,
 }
 
-/// Why a language is not run.
+/// Reason why a language is not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DialectRefusal {
     /// SandboxFusion has no such language.
     Unknown(String),
-    /// The language is known, and this server does not run it.
+    /// The language is known, but this server does not run it.
     NotHere(String),
 }
 
@@ -51,7 +51,7 @@ const fn of_table(
     FusionLanguage { name, cove: Some(cove), compile_args, stages, needs: "" }
 }
 
-/// A language that runs where the operator's table has one of the same name.
+/// A language that runs if the operator's table has one with the same name.
 const fn configured(name: &'static str, stages: FusionStages) -> FusionLanguage {
     FusionLanguage { name, cove: None, compile_args: &[], stages, needs: "" }
 }
@@ -61,7 +61,7 @@ const fn special(name: &'static str, needs: &'static str) -> FusionLanguage {
     FusionLanguage { name, cove: None, compile_args: &[], stages: FusionStages::RunOnly, needs }
 }
 
-/// Languages that SandboxFusion's server or its client of version 0.3.7 names.
+/// Languages of SandboxFusion's server or its client of version 0.3.7.
 const LANGUAGES: [FusionLanguage; 32] = [
     of_table("python", "python", FusionStages::RunOnly, &[]),
     of_table(PYTEST, "python", FusionStages::RunOnly, &[]),
@@ -98,7 +98,7 @@ const LANGUAGES: [FusionLanguage; 32] = [
     special("python_gpu", "it needs a GPU, and sandboxes have no devices"),
 ];
 
-/// Returns the language of this name, and what runs it here.
+/// Returns the language of this name, and its equivalent here.
 pub(super) fn choose(
     name: &str,
     languages: &[LanguageView],
@@ -159,13 +159,13 @@ mod tests {
             ("python", Ok("python")),
             ("pytest", Ok("python")),
             ("nodejs", Ok("javascript")),
-            // What the operator has added, by name or alias; even what needs more.
+            // Languages that the operator has added, by name or alias; even those that need more.
             ("php", Ok("php8")),
             ("jest", Ok("jest")),
             ("go", Err("language `go` is not run by this server: needs `x`")),
             ("ruby", Err("language `ruby` is not run by this server: its language table has none")),
             ("cuda", Err("language `cuda` is not run by this server: it needs a GPU")),
-            // Cove's own names are none here.
+            // Cove's own names are not valid here.
             ("javascript", Err("there is no language \"javascript\"; there are python, pytest, ")),
             ("", Err("there is no language \"\"")),
         ] {

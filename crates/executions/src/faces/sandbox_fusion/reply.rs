@@ -1,4 +1,4 @@
-//! Results in SandboxFusion's words.
+//! Results in SandboxFusion's format.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,11 +19,11 @@ use crate::verdict::signal_number;
 const KILLED: i32 = -9;
 /// Signal of a timer.
 const TIMER_SIGNAL: &str = "SIGALRM";
-/// Line that Java writes to say that it has read the variable that turns assertions on.
+/// Line with which Java reports that it has read the variable that enables assertions.
 const JAVA_NOTE: &str = "NOTE: Picked up JDK_JAVA_OPTIONS: -ea\n";
 
-/// Result of a cell, as `notebook.py` writes it: looked at and not taken in, so that no program
-/// makes the server hold more than it wrote.
+/// Result of a cell, as `notebook.py` writes it: validated but not parsed into memory, so that no
+/// program makes the server hold more than it wrote.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "that they are there and of their types is all that is wanted")]
@@ -34,11 +34,11 @@ struct CellShape {
     error: Vec<ObjectShape>,
 }
 
-/// Some text.
+/// Any text.
 #[derive(Debug)]
 struct TextShape;
 
-/// Some object.
+/// Any object.
 #[derive(Debug)]
 struct ObjectShape;
 
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for ObjectShape {
     }
 }
 
-/// Takes what it is asked for, and keeps nothing.
+/// Visitor that validates the type and keeps nothing.
 struct ShapeVisitor;
 
 impl<'de> Visitor<'de> for ShapeVisitor {
@@ -77,19 +77,19 @@ impl<'de> Visitor<'de> for ShapeVisitor {
 /// Answer of `/run_jupyter`.
 #[derive(Debug)]
 pub(super) struct NotebookReply {
-    /// All but the cells.
+    /// The answer without its cells.
     pub(super) object: Value,
     /// The cells, as JSON.
     pub(super) cells: Vec<u8>,
 }
 
-/// The answer to a request that is not run.
+/// Returns the answer to a request that is not run.
 pub(super) fn sandbox_error(message: &str) -> Value {
     json!({"status": "SandboxError", "message": message, "compile_result": null,
            "run_result": null, "executor_pod_name": null, "files": {}})
 }
 
-/// The answer of `/run_code`.
+/// Returns the answer of `/run_code`.
 pub(super) fn of_code(
     run: &PlannedRun,
     execution: &Execution,
@@ -101,7 +101,8 @@ pub(super) fn of_code(
         let result = command_result(run, outcome);
         match (stage.name, run.stages) {
             (StageName::Compile, FusionStages::Both) => compile_result = result,
-            // What did not compile has not run; the program's own result takes its place.
+            // A program that did not compile has not run; otherwise the program's own result
+            // replaces this one.
             _ => run_result = result,
         }
     }
@@ -121,7 +122,7 @@ pub(super) fn of_code(
     }))
 }
 
-/// The answer of `/run_jupyter`. Without a result of every cell there is none of any.
+/// Returns the answer of `/run_jupyter`. It has either the results of all cells or none.
 pub(super) fn of_notebook(run: &PlannedRun, execution: &Execution) -> NotebookReply {
     let outcome = &execution.outcome;
     let written = stream(&outcome.stdout, outcome.stdout_base64.as_ref());
@@ -147,8 +148,8 @@ pub(super) fn of_notebook(run: &PlannedRun, execution: &Execution) -> NotebookRe
     NotebookReply { object, cells: cells.unwrap_or_else(|| b"[]".to_vec()) }
 }
 
-/// The results of so many cells, one in each line, as a JSON array. None where something else was
-/// written, which only cells can have done.
+/// Returns the results of `count` cells, one in each line, as a JSON array. None if there is other
+/// output, which only cells can have written.
 fn cells(written: &str, count: usize) -> Option<Vec<u8>> {
     let mut array = Vec::with_capacity(written.len() + 2);
     let mut seen = 0;
@@ -165,12 +166,12 @@ fn cells(written: &str, count: usize) -> Option<Vec<u8>> {
     (seen == count).then_some(array)
 }
 
-/// Result of one stage.
+/// Returns the result of one stage.
 fn command_result(run: &PlannedRun, outcome: &StageOutcome) -> Value {
     let is_late = matches!(outcome.limit, Some(LimitHit::Cpu | LimitHit::Wall));
     let return_code = match (outcome.limit, &outcome.signal) {
         _ if is_late => None,
-        // Whatever a limit ended is shown as killed, even where the program exited just before.
+        // A program that reached a limit is shown as killed, even if it exited just before.
         (Some(_), _) => Some(KILLED),
         (None, Some(signal)) => Some(signal_number(signal).map_or(KILLED, |number| -number)),
         (None, None) => outcome.exit_code,
@@ -191,7 +192,7 @@ fn command_result(run: &PlannedRun, outcome: &StageOutcome) -> Value {
     })
 }
 
-/// Why a program failed, where its results do not say it.
+/// Returns why a program failed, if its results do not show it.
 fn reason(outcome: &StageOutcome) -> String {
     let of_limit = outcome.limit.map(|limit| match limit {
         LimitHit::Cpu => "CPU time limit exceeded",
@@ -202,13 +203,13 @@ fn reason(outcome: &StageOutcome) -> String {
     of_limit.map(str::to_owned).or_else(|| outcome.message.clone()).unwrap_or_default()
 }
 
-/// Returns a whole stream; what is not UTF-8 is replaced.
+/// Returns a whole stream, with invalid UTF-8 replaced.
 fn stream(text: &str, exact: Option<&String>) -> String {
     let exact = exact.and_then(|exact| BASE64.decode(exact).ok());
     exact.map_or_else(|| text.to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The files that are there, under the names that the caller gave them.
+/// Returns the files that exist, under the names that the caller used.
 fn files(fetched: &[FetchedName], outputs: &[OutputFile]) -> BTreeMap<String, String> {
     let content = |name: &FetchedName| {
         let file = outputs.iter().find(|file| file.name == name.inside)?;

@@ -1,4 +1,4 @@
-//! From the bodies of `/run_code` and `/run_jupyter` to an execution. Pure.
+//! Turns the bodies of `/run_code` and `/run_jupyter` into an execution. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,22 +18,22 @@ use crate::faces::{entry_name, excerpt, from_base64};
 use crate::limits::LimitTable;
 use crate::plan::ExecutionPlanner;
 
-/// Time limits of a request that names none, in seconds.
+/// Default time limits of a request, in seconds.
 const TIMEOUT_S: f64 = 10.0;
-/// Time limit of a notebook that names none, in seconds.
+/// Default time limit of a notebook, in seconds.
 const NOTEBOOK_TIMEOUT_S: f64 = 45.0;
-/// Longest wait for a place, whatever a request says.
+/// Longest wait for a place, regardless of the request.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-/// Cells of a notebook.
+/// Maximum number of cells of a notebook.
 const CELLS_MAX: usize = 1000;
 /// Directory of programs.
 const WORKSPACE: &str = "/workspace/";
-/// Files with this in their names are not placed.
+/// Files with this text in their names are not placed.
 const IGNORED: &str = "IGNORE_THIS_FILE";
 /// Driver that runs the cells of a notebook.
 const NOTEBOOK_DRIVER: &str = include_str!("notebook.py");
 
-/// Exit code of [`PYTEST_RUNNER`] where there is no pytest.
+/// Exit code of [`PYTEST_RUNNER`] if pytest is not installed.
 pub(super) const NO_PYTEST: i32 = 93;
 /// Starts pytest on the file that is its argument.
 const PYTEST_RUNNER: &str = "import sys\n\
@@ -41,7 +41,7 @@ const PYTEST_RUNNER: &str = "import sys\n\
     except ImportError:\n    sys.exit(93)\n\
     sys.exit(pytest.main(sys.argv[1:]))\n";
 
-/// Body of `/run_code`. What is null is as good as left out: verl's function sends such limits.
+/// Body of `/run_code`. Null values count as absent: verl's function sends such limits.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RunCodeBody {
@@ -70,7 +70,7 @@ pub(super) struct NotebookBody {
     fetch_files: Option<Vec<String>>,
 }
 
-/// Execution to run, with what its answer needs of the request.
+/// Execution to run, with the parts of the request that its answer needs.
 #[derive(Debug)]
 pub(super) struct PlannedRun {
     pub(super) request: ExecutionRequest,
@@ -80,11 +80,11 @@ pub(super) struct PlannedRun {
     pub(super) language: &'static str,
     /// Stages that the answer shows.
     pub(super) stages: FusionStages,
-    /// Names of files to return, as the caller wrote them and as they are in the workspace.
+    /// Names of files to return, as the caller wrote them and relative to the workspace.
     pub(super) fetched: Vec<FetchedName>,
     /// Cells of a notebook.
     pub(super) cells: usize,
-    /// True if a cell may end the program by `SIGALRM`, when its time is over.
+    /// True if a cell may kill the program by `SIGALRM`, when its time is over.
     pub(super) has_cell_timeout: bool,
 }
 
@@ -112,17 +112,17 @@ pub(super) fn plan_code(
     let limits = |table, wall_ms| {
         planner.rules(table).clamped(&LimitSpec {
             wall_ms: Some(wall_ms),
-            // Time is what passes; threads may use more than that.
+            // Only wall time is limited; threads may use more CPU time than that.
             cpu_ms: Some(u64::MAX),
             output_bytes: Some(config.output_max_size),
             ..LimitSpec::default()
         })
     };
-    // Where there is no stage for the compiler, it has the time of the program, as there.
+    // A compiler without a stage of its own has the time of the program, as in SandboxFusion.
     let compile_ms_inside = if language.stages == FusionStages::Both { compile_ms } else { run_ms };
     let mut compile_limits = limits(LimitTable::Compile, compile_ms_inside);
     if view.preparing {
-        // What is asked for is meant for a compiler that has what it needs.
+        // The requested limits are meant for a compiler that has its prepared files.
         compile_limits = LimitSpec { wall_ms: None, cpu_ms: None, ..compile_limits };
     }
     let memory = LimitSpec { memory_bytes, ..LimitSpec::default() };
@@ -226,7 +226,7 @@ pub(super) fn plan_notebook(
     })
 }
 
-/// Returns what Cove refuses, in SandboxFusion's names.
+/// Returns a refusal of Cove, with SandboxFusion's field names.
 pub(super) fn refusal(refusal: &RequestRefusal) -> String {
     let RequestRefusal { field, message, .. } = refusal;
     match field.as_str() {
@@ -248,7 +248,7 @@ fn chosen(
     })
 }
 
-/// Whole milliseconds; the largest number where there is none for it.
+/// Converts to whole milliseconds, saturating.
 fn millis(seconds: f64) -> u64 {
     if seconds <= 0.0 {
         return 0;
@@ -257,7 +257,7 @@ fn millis(seconds: f64) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A limit on memory; none for what is not positive.
+/// Converts a memory limit; None unless it is positive.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -267,7 +267,7 @@ fn memory_bytes(mebibytes: f64) -> Option<u64> {
     (mebibytes > 0.0).then(|| (mebibytes as u64).saturating_mul(1 << 20))
 }
 
-/// The time that a caller waits for a place.
+/// Returns the time that a caller waits for a place.
 fn wait(config: &SandboxFusionConfig, more_ms: u64) -> Duration {
     Duration::from_millis(millis(config.queue_timeout_s).saturating_add(more_ms)).min(WAIT_MAX)
 }
@@ -276,7 +276,7 @@ fn text_file(name: String, content: &str) -> SourceFile {
     SourceFile { name, content: content.to_owned(), ..SourceFile::default() }
 }
 
-/// `name`, or one like it that no file has: SandboxFusion gives the code a name that nobody knows.
+/// Returns `name`, or a similar one that no file has: SandboxFusion gives the code a random name.
 fn unused(name: &str, files: &[SourceFile]) -> String {
     let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
     let is_free = |candidate: &String| files.iter().all(|file| file.name != *candidate);
@@ -284,7 +284,7 @@ fn unused(name: &str, files: &[SourceFile]) -> String {
         "" => format!("{stem}{number}"),
         extension => format!("{stem}{number}.{extension}"),
     });
-    // One more name than there are files, so that one is free.
+    // One more name than there are files, so at least one is free.
     std::iter::once(name.to_owned()).chain(others).find(is_free).unwrap_or_default()
 }
 
@@ -316,7 +316,7 @@ fn fetched(names: Vec<String>) -> Result<Vec<FetchedName>, RequestRefusal> {
     names.into_iter().map(name).collect()
 }
 
-/// Names in the workspace, each once.
+/// Returns the names in the workspace, each once.
 fn outputs(fetched: &[FetchedName]) -> Vec<String> {
     let mut names: Vec<String> = fetched.iter().map(|name| name.inside.clone()).collect();
     names.sort_unstable();
@@ -324,7 +324,7 @@ fn outputs(fetched: &[FetchedName]) -> Vec<String> {
     names
 }
 
-/// Returns the name below the workspace.
+/// Returns the name relative to the workspace.
 fn inside(name: &str) -> Result<String, &'static str> {
     const OUTSIDE: &str = "is outside of the program's directory; use a relative path";
     let relative = name.strip_prefix(WORKSPACE).unwrap_or(name);

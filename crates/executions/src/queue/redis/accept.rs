@@ -1,4 +1,4 @@
-//! Accepting jobs, taking those out that wait, and replaying dead ones.
+//! Accepts jobs, takes out waiting ones, and replays dead ones.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use crate::queue::{CancelAnswer, NewJob, PushOutcome, QueueError};
 
 /// The name of every job, as dashboards show it.
 const JOB_NAME: &str = "execute";
-/// Number that are taken out or replayed with one question.
+/// Number of jobs taken out or replayed with one request.
 const STEP: usize = 500;
 
 impl RedisQueue {
@@ -112,8 +112,8 @@ impl RedisQueue {
             .priority(names::priority(job.priority, job.created_ms, self.config.ageing))
     }
 
-    /// Takes a job out that waits, because it is `cancelled` or `expired`; one that runs is asked
-    /// to end. `tenant`: whose it has to be.
+    /// Takes out a waiting job, because it is `cancelled` or `expired`; a running one is asked to
+    /// end. If `tenant` is given, the job must belong to it.
     pub(super) async fn take_out(
         &self,
         id: &ExecutionId,
@@ -138,13 +138,13 @@ impl RedisQueue {
         let answer = self.link.transact(&steps, true).await?.pop();
         match RedisReply::of(answer.unwrap_or(redis::Value::Nil)).word()?.as_str() {
             "cancelled" | "expired" => Ok(CancelAnswer::Cancelled),
-            // Somebody claimed it meanwhile, and is told.
+            // A worker claimed it meanwhile, and learns of the cancellation.
             "running" | "unknown" => Ok(CancelAnswer::Running),
             ended => Ok(CancelAnswer::Ended(state(ended)?)),
         }
     }
 
-    /// BullMQ's script that removes a job.
+    /// Returns BullMQ's script that removes a job.
     pub(super) fn removal(&self, queue: &str, job: &str) -> TransactionStep {
         let keys = self.link.keys(queue);
         let mut cmd = BullmqScript::RemoveJob.call(&[keys.job_key(job), keys.repeat()]);
@@ -171,7 +171,7 @@ impl RedisQueue {
                     gone.push(id);
                 }
             }
-            // What is left was claimed meanwhile, or is gone.
+            // The remaining jobs were claimed or removed meanwhile.
             if gone.len() == before {
                 return Ok(gone);
             }
@@ -203,14 +203,14 @@ impl RedisQueue {
         }
     }
 
-    /// Moves a failed job back by the crate; false when it is not there any more.
+    /// Moves a failed job back with the crate; returns false if it does not exist any more.
     async fn retry(&self, queue: &str, job: &str) -> Result<bool, QueueError> {
         let queue = self.link.queue(queue).await?;
         let Some(mut job) = within(queue.get_job(job)).await? else { return Ok(false) };
         let options = RetryOptions { reset_attempts_made: true, reset_attempts_started: true };
         match within(job.retry(ExecutionState::Dead.bullmq(), Some(options))).await {
             Ok(()) => Ok(true),
-            // Somebody else was faster; whether it waits is for the record to find out.
+            // Another server was faster; the job's record shows whether it waits.
             Err(_) => Ok(within(job.is_waiting()).await?),
         }
     }

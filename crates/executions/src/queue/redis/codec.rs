@@ -13,7 +13,7 @@ pub(super) fn active_options(lock: &str, lock_ms: u64) -> Result<Vec<u8>, QueueE
     Ok(pack.0)
 }
 
-/// The options of `moveToFinished`: everything is kept, sweeps forget it.
+/// Returns the options of `moveToFinished`: everything is kept, and sweeps remove it.
 pub(super) fn finished_options(
     lock: &str,
     lock_ms: u64,
@@ -29,7 +29,7 @@ pub(super) fn finished_options(
     Ok(pack.0)
 }
 
-/// MessagePack.
+/// Encoder of MessagePack.
 struct MessagePack(Vec<u8>);
 
 impl MessagePack {
@@ -54,7 +54,7 @@ impl MessagePack {
         Ok(self)
     }
 
-    /// BullMQ's number for "as many as there are".
+    /// Adds BullMQ's number for "all".
     fn all(&mut self) -> Result<&mut MessagePack, QueueError> {
         rmp::encode::write_sint(&mut self.0, -1).map_err(super::link::unavailable)?;
         Ok(self)
@@ -66,7 +66,7 @@ impl MessagePack {
     }
 }
 
-/// An answer, taken apart from its beginning.
+/// An answer, read from its beginning.
 #[derive(Debug)]
 pub(super) struct RedisReply(std::vec::IntoIter<Value>);
 
@@ -80,12 +80,12 @@ impl RedisReply {
         }
     }
 
-    /// Returns whether nothing is left.
+    /// Returns whether no values are left.
     pub(super) fn is_empty(&self) -> bool {
         self.0.as_slice().is_empty()
     }
 
-    /// The next value as bytes; `None` where there is nothing.
+    /// Returns the next value as bytes; `None` if there is none.
     pub(super) fn bytes(&mut self) -> Result<Option<Vec<u8>>, QueueError> {
         Ok(match self.0.next() {
             None | Some(Value::Nil) => None,
@@ -97,36 +97,36 @@ impl RedisReply {
         })
     }
 
-    /// The next value as text.
+    /// Returns the next value as text.
     pub(super) fn text(&mut self) -> Result<Option<String>, QueueError> {
         let text = self.bytes()?.map(String::from_utf8).transpose();
         text.map_err(|_| LinkError::Answer("not text".to_owned()).into())
     }
 
-    /// The next value, which has to be there.
+    /// Returns the next value, which must exist.
     pub(super) fn word(&mut self) -> Result<String, QueueError> {
         let text = self.text()?;
         text.ok_or_else(|| LinkError::Answer("nothing".to_owned()).into())
     }
 
-    /// The next value as a number.
+    /// Returns the next value as a number.
     pub(super) fn number<T: std::str::FromStr>(&mut self) -> Result<Option<T>, QueueError> {
         let Some(text) = self.text()? else { return Ok(None) };
         let wrong = || QueueError::from(LinkError::Answer(format!("`{text}` is no number")));
         text.parse().map(Some).map_err(|_| wrong())
     }
 
-    /// The next value as a number; nothing is nought.
+    /// Returns the next value as a number; 0 if there is none.
     pub(super) fn count<T: std::str::FromStr + Default>(&mut self) -> Result<T, QueueError> {
         Ok(self.number()?.unwrap_or_default())
     }
 
-    /// The next value as a list.
+    /// Returns the next value as a list.
     pub(super) fn list(&mut self) -> Option<RedisReply> {
         self.0.next().map(RedisReply::of)
     }
 
-    /// Returns all that is left, as text.
+    /// Returns all remaining values, as text.
     pub(super) fn texts(mut self) -> Result<Vec<String>, QueueError> {
         let mut texts = Vec::new();
         while !self.is_empty() {
@@ -143,7 +143,7 @@ fn kind(value: &Value) -> String {
     }
 }
 
-/// A state by its name.
+/// Parses a state by its name.
 pub(super) fn state(name: &str) -> Result<ExecutionState, QueueError> {
     let all = [
         ExecutionState::Queued,
@@ -157,7 +157,7 @@ pub(super) fn state(name: &str) -> Result<ExecutionState, QueueError> {
     found.ok_or_else(|| LinkError::Answer(format!("no state `{name}`")).into())
 }
 
-/// A job, as `row` of `reads.lua` gives it.
+/// Decodes a job, as returned by `row` of `reads.lua`.
 pub(super) fn job(mut row: RedisReply) -> Result<QueuedJob, QueueError> {
     let id = ExecutionId(row.word()?);
     let state = state(&row.word()?)?;

@@ -1,13 +1,13 @@
-//! The connection: BullMQ's scripts and ours in one transaction, within a time.
+//! The connection: runs BullMQ's scripts and ours in one transaction, within a timeout.
 //!
-//! The scripts that move jobs are BullMQ's own. Its crate has them, but its functions cannot join a
-//! transaction, encode every result as a string and need a connection for each queue. So the crate
-//! loads them into the server, by one job that goes its way in a queue of its own, and they are
-//! called by their digests. A crate with other scripts is noticed at the start.
+//! The scripts that move jobs are BullMQ's own. Its crate contains them, but its functions cannot
+//! join a transaction, encode every result as a string and need a connection for each queue. So the
+//! crate loads them into the server, by running one job through a queue of its own, and this module
+//! calls them by their digests. A crate with other scripts is detected at the start.
 //!
-//! The address leads to one master, and after a failover to another one. A connection that breaks
-//! is opened again by the crate. It is opened again here where it stays and is of no use: its
-//! server has become a replica, or does not answer and may never do so again.
+//! The address leads to one master, and after a failover to another one. The crate reopens a
+//! connection that breaks. This module reopens one that stays open but is useless: its server has
+//! become a replica, or does not answer and may never do so again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
 
 use super::super::QueueError;
 
-/// Longest time for one exchange with Redis, and for a connection to come back within it.
+/// Timeout of one exchange with Redis, including the time to restore a connection.
 const EXCHANGE_MAX: Duration = Duration::from_secs(5);
-/// Number of times that an exchange is tried that may be repeated, when the connection breaks.
+/// Maximum number of attempts of a repeatable exchange when the connection breaks.
 const TRIES_MAX: u32 = 3;
-/// Time before the second try; it doubles.
+/// Time before the second attempt; it doubles after each.
 const BACKOFF: Duration = Duration::from_millis(50);
-/// Time that the job that loads the scripts is locked.
+/// Lock time of the job that loads the scripts.
 const LOAD_LOCK_MS: u64 = 5_000;
 
-/// Our own operations; `base.lua` says what they are.
+/// Our own operations, which `base.lua` documents.
 const OPERATIONS: &str = concat!(
     include_str!("base.lua"),
     include_str!("push.lua"),
@@ -68,7 +68,7 @@ impl BullmqScript {
         }
     }
 
-    /// A call with these keys; arguments follow.
+    /// Returns a call with these keys; the caller appends the arguments.
     pub(super) fn call(self, keys: &[String]) -> Cmd {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(self.digest()).arg(keys.len()).arg(keys);
@@ -76,7 +76,7 @@ impl BullmqScript {
     }
 }
 
-/// A failure without a cause that is an error itself.
+/// A failure without an underlying error.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
     #[error("Redis did not answer within {} s", EXCHANGE_MAX.as_secs())]
@@ -93,31 +93,31 @@ impl From<LinkError> for QueueError {
     }
 }
 
-/// Anything else that fails is the back end's failure too.
+/// Converts any other error into a failure of the back end.
 pub(super) fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> QueueError {
     QueueError::Unavailable(Box::new(error))
 }
 
-/// A connection, and how many there were before it.
+/// A connection with its sequence number.
 #[derive(Clone)]
 struct NumberedConnection {
     connection: RedisConnection,
     number: u64,
 }
 
-/// The way to one Redis database.
+/// Connection to one Redis database.
 pub(super) struct RedisLink {
     current: Mutex<NumberedConnection>,
-    /// Held by whoever opens another connection.
+    /// Held while another connection is opened.
     reopening: tokio::sync::Mutex<()>,
     options: RedisConnectionOptions,
     prefix: String,
     /// Prefix of our own keys.
     own: String,
     base: String,
-    /// Digest of [`OPERATIONS`], as the server gave it.
+    /// Digest of [`OPERATIONS`], as returned by the server.
     digest: Mutex<String>,
-    /// Lock of the connection that loads scripts.
+    /// Held while scripts are loaded.
     loading: tokio::sync::Mutex<()>,
     queues: Mutex<HashMap<String, Arc<Queue>>>,
 }
@@ -142,12 +142,12 @@ impl RedisLink {
         Ok(link)
     }
 
-    /// Names of a queue's keys.
+    /// Returns the names of a queue's keys.
     pub(super) fn keys(&self, queue: &str) -> QueueKeys {
         QueueKeys::new(queue, Some(&self.prefix))
     }
 
-    /// A queue, as BullMQ's crate has it; all share the connection.
+    /// Returns a queue of BullMQ's crate; all queues share the connection.
     pub(super) async fn queue(&self, name: &str) -> Result<Arc<Queue>, QueueError> {
         if let Some(queue) = self.queues.lock().get(name) {
             return Ok(Arc::clone(queue));
@@ -166,8 +166,8 @@ impl RedisLink {
         self.current.lock().clone()
     }
 
-    /// Opens another connection in place of this one, unless that was done meanwhile. Where it
-    /// cannot be opened the old one stays, and the next exchange that fails tries again.
+    /// Replaces this connection by another one, unless that was done meanwhile. If that fails, the
+    /// old one stays, and the next exchange that fails tries again.
     async fn reopen(&self, failed: u64, why: &'static str) {
         let _one = self.reopening.lock().await;
         if self.current.lock().number != failed {
@@ -176,7 +176,7 @@ impl RedisLink {
         match within(RedisConnection::new_managed_only(&self.options)).await {
             Ok(connection) => {
                 tracing::info!(why, "opened another connection to Redis");
-                // In this order: a queue is kept with the connection that it has.
+                // In this order: a queue keeps the connection with which it was created.
                 let mut queues = self.queues.lock();
                 *self.current.lock() = NumberedConnection { connection, number: failed + 1 };
                 queues.clear();
@@ -202,8 +202,8 @@ impl RedisLink {
         answers.pop().ok_or_else(|| LinkError::Answer("nothing".to_owned()).into())
     }
 
-    /// Runs steps in one transaction; `again` says whether it may be repeated when the connection
-    /// broke and nobody knows whether it was done.
+    /// Runs steps in one transaction; `again` is true if it may be repeated when the connection
+    /// broke and the result is unknown.
     pub(super) async fn transact(
         &self,
         steps: &[TransactionStep],
@@ -229,7 +229,7 @@ impl RedisLink {
                     tokio::time::sleep(backoff).await;
                     backoff *= 2;
                 }
-                // It has done nothing, so that any exchange may be repeated.
+                // The replica has executed nothing, so any exchange may be repeated.
                 Err(RedisLinkError::Replica(error, number)) => {
                     self.reopen(number, "the server is a replica").await;
                     if tries == TRIES_MAX {
@@ -271,7 +271,7 @@ impl RedisLink {
         }
     }
 
-    /// Loads our script, and BullMQ's where the server lacks one.
+    /// Loads our script, and BullMQ's if the server lacks one.
     async fn load(&self) -> Result<(), QueueError> {
         let _one = self.loading.lock().await;
         let mut load = redis::cmd("SCRIPT");
@@ -279,7 +279,7 @@ impl RedisLink {
         let digest: String = within(self.current().connection.cmd(&mut load)).await?;
         *self.digest.lock() = digest;
         if !self.has_scripts().await? {
-            // Rare and large.
+            // Boxed, because it is rare and large.
             within(Box::pin(self.prime())).await?;
         }
         if self.has_scripts().await? { Ok(()) } else { Err(LinkError::Scripts.into()) }
@@ -295,8 +295,8 @@ impl RedisLink {
         Ok(there.len() == BullmqScript::ALL.len() && there.iter().all(|there| *there))
     }
 
-    /// Lets one job go the whole way in a queue that nobody else knows, by the crate's functions,
-    /// which loads the scripts they use; then that queue is gone again.
+    /// Runs one job through a temporary queue with the crate's functions, which loads the scripts
+    /// that they use, and then removes that queue.
     async fn prime(&self) -> Result<(), bullmq::Error> {
         let name = format!("{}.load-{}", self.base, nonce().unwrap_or_default());
         let options = QueueOptions::new().prefix(self.prefix.clone());
@@ -321,17 +321,17 @@ impl RedisLink {
         worker.close(LOAD_LOCK_MS).await
     }
 
-    /// The server's clock, in milliseconds since 1970.
+    /// Returns the server's clock, in milliseconds since 1970.
     ///
     /// # Errors
-    /// When it cannot be asked.
+    /// If the server does not answer.
     pub(super) async fn time_ms(&self) -> Result<u64, QueueError> {
         let mut cmd = redis::cmd("TIME");
         let (seconds, micros): (u64, u64) = within(self.current().connection.cmd(&mut cmd)).await?;
         Ok(seconds.saturating_mul(1000).saturating_add(micros / 1000))
     }
 
-    /// A setting of the server; `None` where it does not tell.
+    /// Returns a setting of the server; `None` if the server does not report it.
     pub(super) async fn setting(&self, name: &str) -> Option<String> {
         let mut cmd = redis::cmd("CONFIG");
         cmd.arg("GET").arg(name);
@@ -343,13 +343,13 @@ impl RedisLink {
 /// A step of a transaction.
 #[derive(Debug)]
 pub(super) enum TransactionStep {
-    /// Operation of Cove's.
+    /// An operation of Cove.
     Ours(ScriptCall),
-    /// Script of BullMQ's.
+    /// A script of BullMQ.
     Theirs(Cmd),
 }
 
-/// Operation of Cove's with its arguments.
+/// An operation of Cove with its arguments.
 #[derive(Debug)]
 pub(super) struct ScriptCall {
     name: &'static str,
@@ -357,7 +357,7 @@ pub(super) struct ScriptCall {
 }
 
 impl ScriptCall {
-    /// A call of this operation; arguments follow.
+    /// Creates a call of this operation; the caller appends the arguments.
     pub(super) fn new(name: &'static str) -> ScriptCall {
         ScriptCall { name, arguments: Vec::new() }
     }
@@ -373,7 +373,7 @@ impl ScriptCall {
         self.arg(number.to_string())
     }
 
-    /// Adds what may be absent: empty, or with a mark before it.
+    /// Adds an optional argument: empty, or prefixed with a mark.
     pub(super) fn marked(self, argument: Option<&str>) -> ScriptCall {
         self.arg(argument.map(|text| format!("+{text}")).unwrap_or_default())
     }
@@ -392,10 +392,10 @@ impl From<Cmd> for TransactionStep {
 }
 
 enum RedisLinkError {
-    /// The server knows a script no more: it was restarted.
+    /// The server has lost a script in a restart.
     Scripts,
     Connection(redis::RedisError),
-    /// The server of the connection with this number is a replica, which changes nothing.
+    /// The server of the connection with this number is a read-only replica.
     Replica(redis::RedisError, u64),
     /// The server of the connection with this number does not answer.
     Silent(u64),
@@ -416,8 +416,8 @@ impl RedisLinkError {
     }
 }
 
-/// Returns whether a server says that it is a replica: of a script Redis 6.2 says so in the text of
-/// another error.
+/// Returns whether the server reports that it is a replica: for a script, Redis 6.2 reports it in
+/// the text of another error.
 fn is_of_replica(error: &redis::RedisError) -> bool {
     const REPLICA: &str = "READONLY";
     let kind = error.kind();
@@ -426,7 +426,7 @@ fn is_of_replica(error: &redis::RedisError) -> bool {
         || error.detail().is_some_and(|detail| detail.contains(REPLICA))
 }
 
-/// Waits for an exchange of the crate's, but not for ever.
+/// Waits for an exchange of the crate, up to the timeout.
 pub(super) async fn within<T, E>(
     exchange: impl Future<Output = Result<T, E>>,
 ) -> Result<T, QueueError>
@@ -439,7 +439,7 @@ where
     }
 }
 
-/// A word that nobody else has.
+/// Returns a unique word.
 pub(super) fn nonce() -> Result<String, QueueError> {
     Ok(node::clock::IdGenerator::new().map_err(unavailable)?.next(""))
 }

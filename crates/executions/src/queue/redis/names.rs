@@ -10,13 +10,13 @@ use super::super::schedule::rank;
 
 /// Crockford's base 32, as in every id.
 const BASE32: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Greatest priority of a job, so that every one of ours has a place.
+/// Maximum priority of a job, so that all of ours fit into the range.
 const PRIORITY_MAX: i64 = 100;
-/// Priorities count in seconds: 32 bits of them last until 2106.
+/// Priorities have a resolution of a second: 32 bits suffice until 2106.
 const MS_PER_STEP: i64 = 1000;
 
-/// The queue of a tenant: the base, a dot and the tenant, where bytes other than letters, digits,
-/// `-` and `_` are hexadecimal. BullMQ forbids `:` in names; a dot would be ambiguous.
+/// Returns the queue of a tenant: the base, a dot and the tenant, where bytes other than letters,
+/// digits, `-` and `_` are hexadecimal. BullMQ forbids `:` in names; a dot would be ambiguous.
 pub(super) fn queue_of(base: &str, tenant: &str) -> String {
     let mut name = format!("{base}.");
     for byte in tenant.bytes() {
@@ -29,7 +29,7 @@ pub(super) fn queue_of(base: &str, tenant: &str) -> String {
     name
 }
 
-/// Returns whose queue this is, when a name of [`queue_of`].
+/// Returns the tenant of a queue, if its name is one of [`queue_of`].
 pub(super) fn tenant_of(base: &str, queue: &str) -> Option<String> {
     let mut rest = queue.strip_prefix(base)?.strip_prefix('.')?.bytes();
     let mut bytes = Vec::new();
@@ -48,8 +48,8 @@ fn hex(digit: u8) -> Option<u8> {
     u8::try_from(value).ok()
 }
 
-/// The id of a job that somebody else added: its time, and a hash of its queue and id there. So it
-/// sorts like ours, and is the same whoever makes it.
+/// Returns the id of a job of another producer: its time, and a hash of its queue and id there. So
+/// it sorts like ours, and every server derives the same id.
 pub(super) fn foreign_id(queue: &str, job: &str, created_ms: u64) -> ExecutionId {
     let mut hash = Sha256::new();
     hash.update(queue.as_bytes());
@@ -68,13 +68,13 @@ pub(super) fn foreign_id(queue: &str, job: &str, created_ms: u64) -> ExecutionId
     ExecutionId(id)
 }
 
-/// BullMQ's priority, where lower goes first: the rank of the schedule in seconds. So age counts
-/// from the start, and nothing has to be moved when a job gets older.
+/// Returns BullMQ's priority, where lower runs first: the rank of the schedule in seconds. So age
+/// is included from the start, and no job has to be moved when it gets older.
 pub(super) fn priority(priority: i32, created_ms: u64, ageing: Duration) -> u32 {
     let ageing_ms = i64::try_from(ageing.as_millis()).unwrap_or(i64::MAX);
     let ms =
         rank(priority, created_ms, ageing).saturating_add(ageing_ms.saturating_mul(PRIORITY_MAX));
-    // Nought is BullMQ's word for none.
+    // 0 means no priority in BullMQ.
     let step = ms.div_euclid(MS_PER_STEP).saturating_add(1).max(1);
     u32::try_from(step).unwrap_or(u32::MAX)
 }
@@ -82,7 +82,7 @@ pub(super) fn priority(priority: i32, created_ms: u64, ageing: Duration) -> u32 
 /// Lease of this back end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RedisLease {
-    /// The token of BullMQ's lock; no two claims have the same.
+    /// The token of BullMQ's lock, unique for each claim.
     pub(super) lock: String,
     /// Number of the attempt, from 1.
     pub(super) attempt: u32,
@@ -93,12 +93,12 @@ pub(super) struct RedisLease {
 }
 
 impl RedisLease {
-    /// Returns it as the token of a lease.
+    /// Encodes it as the token of a lease.
     pub(super) fn token(&self) -> String {
         format!("{} {} {} {}", self.lock, self.attempt, self.queue, self.job)
     }
 
-    /// From the token of a lease; `None` for one that is not of this back end.
+    /// Decodes it from the token of a lease; `None` if that is not of this back end.
     pub(super) fn of(lease: &JobLease) -> Option<RedisLease> {
         let mut parts = lease.token.splitn(4, ' ');
         let lock = parts.next()?.to_owned();

@@ -1,4 +1,4 @@
-//! Reading, pausing and webhooks.
+//! Reads, pauses and webhooks.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use super::link::{ScriptCall, within};
 use super::{RedisQueue, millis};
 use crate::queue::{JobFilter, JobOrder, JobParts, QueueError, QueuedJob, WebhookDelivery};
 
-/// Ids that one step of a list looks at.
+/// Maximum number of ids that one step of a list reads.
 const LIST_STEP: usize = 500;
-/// Steps of a list: what comes after so many that do not match needs a cursor nearer to it.
+/// Maximum number of steps of a list: to skip more jobs that do not match, a later cursor is
+/// necessary.
 const LIST_STEPS_MAX: usize = 200;
 
-/// A time behind all others that Lua's numbers hold exactly (2^53 - 1).
+/// A time after all others that Lua's numbers represent exactly (2^53 - 1).
 const TIME_MAX_MS: u64 = (1 << 53) - 1;
 
 impl RedisQueue {
@@ -97,7 +98,7 @@ impl RedisQueue {
         })
     }
 
-    /// Every queue there is.
+    /// Returns all queues.
     pub(super) async fn queues(&self) -> Result<Vec<String>, QueueError> {
         let names = RedisReply::of(self.link.ask(ScriptCall::new("queues")).await?).texts()?;
         Ok(names.into_iter().step_by(2).collect())
@@ -106,7 +107,7 @@ impl RedisQueue {
     pub(super) async fn pause(&self, paused: bool) -> Result<(), QueueError> {
         let flag = if paused { "1" } else { "0" };
         self.link.ask(ScriptCall::new("pause").arg(flag)).await?;
-        // Ours is what counts for Cove; theirs is for dashboards and workers of BullMQ's.
+        // Only our pause affects Cove; theirs is for dashboards and BullMQ's workers.
         for name in self.queues().await? {
             let queue = self.link.queue(&name).await?;
             if paused { within(queue.pause()).await? } else { within(queue.resume()).await? }

@@ -8,11 +8,11 @@ use super::names::RedisLease;
 use super::{RedisQueue, millis};
 use crate::queue::{AttemptDisposition, QueueError, QueueSweepReport};
 
-/// Number of entries of each kind that one sweep treats.
+/// Maximum number of entries of each kind that one sweep handles.
 const STEP: u64 = 500;
-/// A push that took longer was given up by its server.
+/// Age of a push after which its server has given it up.
 const PUSH_MAX_MS: u64 = 60_000;
-/// Why a job is dead whose workers were lost.
+/// Reason for a dead job whose workers were lost.
 const LOST: &str = "the worker was lost";
 
 impl RedisQueue {
@@ -94,7 +94,7 @@ impl RedisQueue {
         Ok(())
     }
 
-    /// Takes back what a server was about to accept when it died: nobody was told of it.
+    /// Reverts pushes of a server that died before it accepted them: they were never confirmed.
     async fn undo_pushes(&self, now_ms: u64) -> Result<(), QueueError> {
         let Some(before) = now_ms.checked_sub(PUSH_MAX_MS) else { return Ok(()) };
         let pushes = ScriptCall::new("pushes").num(before).num(STEP);
@@ -106,7 +106,7 @@ impl RedisQueue {
         Ok(())
     }
 
-    /// Makes jobs ours that somebody else added.
+    /// Adopts jobs that other producers added.
     pub(super) async fn adopt_strays(&self, now_ms: u64) -> Result<(), QueueError> {
         for queue in self.queues().await? {
             let is_base = queue == self.place.name;
@@ -160,11 +160,11 @@ impl RedisQueue {
     }
 }
 
-/// Ids and the states they ended in.
+/// Reads ids and their final states.
 fn read_ended(mut reply: RedisReply, swept: &mut QueueSweepReport) -> Result<(), QueueError> {
     while !reply.is_empty() {
         let (id, word) = (reply.word()?, reply.word()?);
-        // Forgotten or replayed meanwhile, there is nothing to tell of it.
+        // A job that was removed or replayed meanwhile is not reported.
         if let Ok(state) = state(&word)
             && state.is_final()
         {

@@ -1,10 +1,10 @@
-//! A sorted set that also knows how many of its elements are below a given one.
+//! A sorted set that also counts its elements below a given one.
 //!
-//! The elements are in sorted runs of bounded length. With the tens of thousands that a queue
-//! holds there are some hundred runs, so walking over their lengths costs less than the pointers
-//! of a balanced tree would.
+//! The elements are in sorted runs of bounded length. With the tens of thousands of elements in a
+//! queue there are some hundred runs, so iterating over their lengths costs less than the pointers
+//! of a balanced tree.
 
-/// A run is split when it gets longer.
+/// Length above which a run is split.
 const RUN_MAX: usize = 256;
 
 /// The set. No run is empty; all elements of a run are below all of the next one.
@@ -21,18 +21,19 @@ impl<T> Default for OrderedRuns<T> {
 }
 
 impl<T: Ord> OrderedRuns<T> {
-    /// Returns how many there are.
+    /// Returns the number of elements.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// The run where an element is, or would be: the last one that begins at or below it.
+    /// Returns the run of an element, or where it would be inserted: the last run that begins at or
+    /// below it.
     fn run_of(&self, element: &T) -> usize {
         let begins_below = |run: &Vec<T>| run.first().is_some_and(|first| first <= element);
         self.runs.partition_point(begins_below).saturating_sub(1)
     }
 
-    /// Adds an element; nothing happens when it is there already.
+    /// Adds an element; does nothing if it exists already.
     pub(super) fn insert(&mut self, element: T) {
         let index = self.run_of(&element);
         let Some(run) = self.runs.get_mut(index) else {
@@ -46,7 +47,8 @@ impl<T: Ord> OrderedRuns<T> {
         run.insert(place, element);
         self.len += 1;
         if run.len() > RUN_MAX {
-            // Most come at the end: a full run there stays full, and the next one begins.
+            // Most elements are added at the end: a full run there stays full, and the next one
+            // begins.
             let is_last = index + 1 == self.runs.len();
             let keep = if is_last { RUN_MAX } else { RUN_MAX / 2 };
             let rest = self.runs.get_mut(index).map(|run| run.split_off(keep));
@@ -54,7 +56,7 @@ impl<T: Ord> OrderedRuns<T> {
         }
     }
 
-    /// Removes an element; tells whether it was there.
+    /// Removes an element; returns whether it existed.
     pub(super) fn remove(&mut self, element: &T) -> bool {
         let index = self.run_of(element);
         let Some(run) = self.runs.get_mut(index) else {
@@ -76,7 +78,7 @@ impl<T: Ord> OrderedRuns<T> {
         Some(element)
     }
 
-    /// Counts one element of a run less.
+    /// Accounts for an element removed from a run.
     fn forget(&mut self, index: usize) {
         self.len -= 1;
         if self.runs.get(index).is_some_and(Vec::is_empty) {
@@ -84,7 +86,7 @@ impl<T: Ord> OrderedRuns<T> {
         }
     }
 
-    /// Returns how many elements are below this one.
+    /// Returns the number of elements below this one.
     pub(super) fn before(&self, element: &T) -> usize {
         let index = self.run_of(element);
         let whole: usize = self.runs.iter().take(index).map(Vec::len).sum();

@@ -16,7 +16,7 @@ const INSERT_JOB: &str = "INSERT INTO execution_jobs (
 
 const INSERT_REQUEST: &str = "INSERT INTO execution_requests (id, body) VALUES ($1, $2)";
 
-/// Accepts all of the jobs, or fails. Jobs of one batch see the keys of those before them.
+/// Accepts all of the jobs, or fails. Jobs of one batch see the keys of earlier ones.
 pub(super) fn accept(
     transaction: &mut dyn StoreTransaction,
     jobs: &[NewJob],

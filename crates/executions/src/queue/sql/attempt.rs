@@ -14,7 +14,7 @@ pub(super) const HELD: &str =
 const IS_PAUSED: &str = "SELECT one FROM execution_paused";
 
 /// A compare-and-set: of several servers that try, one changes the row. The attempt counts from
-/// here on, so that a program which takes the server down with it is not tried for ever.
+/// here on, so that a program which crashes the server is not retried indefinitely.
 const CLAIM: &str = "UPDATE execution_jobs
     SET state = 'running', attempts = attempts + 1, token = token + 1, started_ms = $2,
         lease_until = $3, cancel_wanted = 0
@@ -51,7 +51,7 @@ const CANCEL_WAITING: &str = "UPDATE execution_jobs
 const WANT_CANCEL: &str = "UPDATE execution_jobs SET cancel_wanted = 1, message = $2
     WHERE id = $1 AND cancel_wanted = 0";
 
-/// A running job, as far as its end needs it.
+/// A running job, with the columns that its end needs.
 #[derive(Debug)]
 pub(super) struct RunningJob {
     pub(super) job: WaitingJob,
@@ -78,18 +78,18 @@ impl RunningJob {
 /// Effect of an attempt's end on the job.
 #[derive(Debug)]
 pub(super) enum AttemptOutcome {
-    /// Waiting again.
+    /// The job waits again.
     Waits(WaitingJob),
-    /// That was its end.
+    /// The job has ended.
     Ended(ExecutionId, ExecutionState),
 }
 
-/// Returns whether nothing is handed out.
+/// Returns whether claims are paused.
 pub(super) fn is_paused(transaction: &mut dyn StoreTransaction) -> Result<bool, SqlStoreError> {
     Ok(transaction.query_one(IS_PAUSED, &[])?.is_some())
 }
 
-/// Stops handing out jobs, or goes on.
+/// Pauses or resumes claims.
 pub(super) fn set_paused(
     transaction: &mut dyn StoreTransaction,
     paused: bool,
@@ -101,7 +101,7 @@ pub(super) fn set_paused(
     transaction.execute(sql, &[]).map(drop)
 }
 
-/// Claims a job, if it still waits. Answers how large it is, too.
+/// Claims a job, if it still waits. Also returns its size.
 pub(super) fn claim(
     transaction: &mut dyn StoreTransaction,
     id: &ExecutionId,
@@ -119,7 +119,7 @@ pub(super) fn claim(
     Ok(Some((claim, bytes)))
 }
 
-/// The number in a fencing token; one that is not ours fits nothing.
+/// Returns the number in a fencing token; a foreign token becomes one that matches no claim.
 fn token(lease: &JobLease) -> SqlValue {
     SqlValue::Int(lease.token.parse().unwrap_or(-1))
 }
@@ -138,7 +138,7 @@ pub(super) fn beat(
     })
 }
 
-/// Ends an attempt; none when the lease is not current.
+/// Ends an attempt; returns None if the lease is not current.
 pub(super) fn finish(
     transaction: &mut dyn StoreTransaction,
     lease: &JobLease,
@@ -183,8 +183,8 @@ pub(super) fn finish(
     Ok(Some(after))
 }
 
-/// Cove failed at an attempt: the job waits again while it may. What its owner wants to end is
-/// not tried again.
+/// Handles a failure of Cove at an attempt: the job waits again while it has attempts left. A job
+/// that its owner has cancelled is not retried.
 pub(super) fn fail(
     transaction: &mut dyn StoreTransaction,
     held: RunningJob,
@@ -226,8 +226,8 @@ fn requeue(
     Ok(AttemptOutcome::Waits(held.job))
 }
 
-/// Cancels a job that waits, or notes the wish. Answers how large it is, too, of one that
-/// waited.
+/// Cancels a waiting job, or records the request for a running one. Also returns the size of one
+/// that waited.
 pub(super) fn cancel(
     transaction: &mut dyn StoreTransaction,
     tenant: &str,

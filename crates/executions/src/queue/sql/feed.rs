@@ -1,8 +1,8 @@
 //! A window onto the table, for a schedule that several servers share.
 //!
 //! The window holds the first jobs of some tenants. It is read again after [`AGE_MAX`], and at once
-//! when it no longer tells whose turn it is. What it holds is a proposal: a claim is a
-//! compare-and-set, and a job that another server took is left out.
+//! when it no longer determines whose turn it is. Its content is a proposal: a claim is a
+//! compare-and-set, and a job that another server took is skipped.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use super::super::schedule::{JobSchedule, WaitingJob, rank};
 use super::attempt::{HELD, RunningJob};
 use super::schema::number;
 
-/// Time that the window is believed: jobs that other servers accept are seen within this time.
+/// Maximum age of the window: jobs that other servers accept are seen within this time.
 pub(super) const AGE_MAX: Duration = Duration::from_millis(100);
 
-/// Tenants in the window. When more wait, the window moves on over them.
+/// Maximum number of tenants in the window. If more wait, the window moves through them.
 const TENANTS_MAX: usize = 64;
 
-/// Jobs of each of them.
+/// Maximum number of jobs of each tenant in the window.
 const JOBS_MAX: usize = 64;
 
 /// The window.
@@ -29,18 +29,18 @@ const JOBS_MAX: usize = 64;
 pub(super) struct ScheduleWindow {
     schedule: JobSchedule,
     ageing: Duration,
-    /// When it was read.
+    /// Time of the last read.
     read_ms: Option<u64>,
-    /// Last job in the window of each tenant that has more than the window shows.
+    /// Last job in the window of each tenant that has more jobs than the window.
     edges: HashMap<String, (i64, u64, ExecutionId)>,
-    /// When there are tenants that the window does not show: how many turns are left until it
-    /// moves on, one for each tenant that it shows.
+    /// Number of turns until the window moves on, one for each of its tenants; None if all tenants
+    /// are in the window.
     turns_left: Option<usize>,
     /// The last tenant that was read, as stored.
     cursor: String,
 }
 
-/// Page that was read of the table.
+/// Page that was read from the table.
 #[derive(Debug)]
 pub(super) struct WindowPage {
     jobs: Vec<WaitingJob>,
@@ -60,36 +60,36 @@ impl ScheduleWindow {
         }
     }
 
-    /// Returns where the next window begins.
+    /// Returns the position at which the next window begins.
     pub(super) fn cursor(&self) -> String {
         self.cursor.clone()
     }
 
-    /// Returns whether it has to be read before anything is taken from it.
+    /// Returns whether it must be read before a job is taken from it.
     pub(super) fn is_stale(&self, now_ms: u64) -> bool {
         let age_max = u64::try_from(AGE_MAX.as_millis()).unwrap_or(u64::MAX);
         let is_fresh = |at| now_ms >= at && now_ms - at < age_max;
-        // Nothing to show costs nothing to read, and others may have brought something.
+        // Nothing is lost by reading an empty window again, and others may have added jobs.
         !self.read_ms.is_some_and(is_fresh) || self.is_spent() || self.schedule.is_empty()
     }
 
-    /// Returns whether it shows nothing more of somebody who has more.
+    /// Returns whether it has no more jobs of a tenant that has more.
     fn is_spent(&self) -> bool {
         self.edges.keys().any(|tenant| self.schedule.of_tenant(tenant) == 0)
             || self.turns_left == Some(0)
     }
 
-    /// Returns whether each tenant that it shows had its turn, and there are others.
+    /// Returns whether each of its tenants had its turn, and there are other tenants.
     pub(super) fn moves_on(&self) -> bool {
         self.turns_left == Some(0)
     }
 
-    /// Has the window read again before anything is taken from it.
+    /// Makes the window stale, so that it is read again before a job is taken from it.
     pub(super) fn forget_age(&mut self) {
         self.read_ms = None;
     }
 
-    /// Replaces the window. Whose turn it is stays as it was.
+    /// Replaces the window. The order of turns is kept.
     pub(super) fn show(&mut self, page: WindowPage, now_ms: u64) {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         self.edges.clear();
@@ -109,7 +109,7 @@ impl ScheduleWindow {
         self.read_ms = Some(now_ms);
     }
 
-    /// A job began to wait. It comes into the window where nothing unseen can be before it.
+    /// Adds a job that began to wait, if no job outside of the window can precede it.
     pub(super) fn insert(&mut self, job: WaitingJob) {
         let unseen = match self.edges.get(&job.tenant) {
             Some(edge) => key(&job, self.ageing) > *edge,
@@ -120,12 +120,12 @@ impl ScheduleWindow {
         }
     }
 
-    /// A job waits no more.
+    /// Removes a job that no longer waits.
     pub(super) fn remove(&mut self, id: &ExecutionId) {
         self.schedule.remove(id);
     }
 
-    /// Takes up to `count_max` jobs, fewer when the window has to be read again first.
+    /// Takes up to `count_max` jobs, fewer if the window must be read again first.
     pub(super) fn take(
         &mut self,
         count_max: usize,
@@ -144,7 +144,7 @@ impl ScheduleWindow {
         taken
     }
 
-    /// Returns whether more may be had.
+    /// Returns whether no more jobs are known to wait.
     pub(super) fn is_empty(&self) -> bool {
         self.schedule.is_empty() && self.edges.is_empty() && self.turns_left.is_none()
     }
@@ -154,8 +154,9 @@ fn key(job: &WaitingJob, ageing: Duration) -> (i64, u64, ExecutionId) {
     (rank(job.priority, job.created_ms, ageing), job.created_ms, job.id.clone())
 }
 
-/// Reads the first jobs of the tenants after `cursor`, going round at the end. Walks from tenant to
-/// tenant along the index, so that its cost does not grow with what waits.
+/// Reads the first jobs of the tenants after `cursor`, wrapping around at the end. Walks from
+/// tenant to tenant along the index, so that its cost does not grow with the number of waiting
+/// jobs.
 pub(super) fn read(
     transaction: &mut dyn StoreTransaction,
     cursor: &str,
@@ -165,7 +166,7 @@ pub(super) fn read(
     let mut more_tenants = tenants.len() > TENANTS_MAX;
     if !more_tenants && !cursor.is_empty() {
         let from_start = tenants_after(transaction, "")?;
-        // The column compares bytes in every database, as this does.
+        // The column compares bytes in every database, and so does this.
         let earlier = from_start.into_iter().take_while(|tenant| tenant.as_str() <= cursor);
         tenants.extend(earlier);
         more_tenants = tenants.len() > TENANTS_MAX;
@@ -183,12 +184,13 @@ pub(super) fn read(
             jobs.push(RunningJob::of(row)?.job);
         }
     }
-    // Everybody fits: begin where it was, so that nobody's place depends on his name.
+    // If all tenants fit, reading begins at the start again, so that no tenant's place depends on
+    // its name.
     let last = tenants.pop().filter(|_| more_tenants);
     Ok(WindowPage { jobs, cursor: last.unwrap_or_default(), more_tenants })
 }
 
-/// Returns one tenant more than fit, so that it is known whether there are more. Names as stored.
+/// Returns one tenant more than fit, to show whether there are more. Names are as stored.
 fn tenants_after(
     transaction: &mut dyn StoreTransaction,
     cursor: &str,

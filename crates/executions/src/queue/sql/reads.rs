@@ -6,14 +6,14 @@ use node::store::{SqlRow, SqlStoreError, SqlValue, StoreDialect, StoreTransactio
 use super::super::{JobFilter, JobOrder, JobParts, QueuedJob};
 use super::schema::{JobColumns, number, original, text};
 
-/// Columns that [`job`] reads: what lists need, so nothing that may be large.
+/// Columns that [`job`] reads: those that lists need, and none that may be large.
 const JOB: &str = "id, tenant, state, language, label, priority, created_ms, deadline_ms,
     started_ms, finished_ms, attempts, message, verdict";
 
-/// Jobs that one list may hold.
+/// Maximum number of jobs in one list.
 const LIST_MAX: usize = 1_000;
 
-/// A state by its name.
+/// Parses a state by its name.
 pub(super) fn state(name: &str) -> Result<ExecutionState, SqlStoreError> {
     use ExecutionState::{Cancelled, Dead, Expired, Finished, Queued, Running};
     let all = [Queued, Running, Finished, Cancelled, Expired, Dead];
@@ -68,8 +68,8 @@ pub(super) fn get(
     Ok(Some(job))
 }
 
-/// Jobs, in the order of the filter. The text depends on which conditions there are, not values, so
-/// that there are few of it to keep prepared.
+/// Returns jobs, in the order of the filter. The SQL text depends on the set of conditions, not on
+/// values, so that few statements have to stay prepared.
 pub(super) fn list(
     transaction: &mut dyn StoreTransaction,
     filter: &JobFilter,
@@ -99,7 +99,8 @@ pub(super) fn list(
         }
     }
     if let Some(prefix) = &filter.id_prefix {
-        // Above all that begin so: ids are compared by their bytes, and no character is above.
+        // Above all ids with this prefix: ids are compared by their bytes, and no character is
+        // greater.
         add("id <", text(&format!("{prefix}{}", char::MAX)), "");
     }
     if let Some(part) = filter.label_text.as_deref().filter(|part| !part.is_empty()) {
@@ -118,7 +119,7 @@ pub(super) fn list(
     states.sort();
     states.dedup();
     if !states.is_empty() {
-        // Names of ours, literally: an index that holds one state only is found by them.
+        // Our own names, as literals: the planner needs them to use an index that covers one state.
         let names: Vec<String> = states.iter().map(|it| format!("'{}'", it.as_str())).collect();
         conditions.push_str(&format!(" AND state IN ({})", names.join(", ")));
     }
@@ -131,9 +132,9 @@ pub(super) fn list(
     transaction.query(&sql, &parameters)?.iter().map(job).collect()
 }
 
-/// Returns how many go before a job, by the table alone: its place among those of its tenant, and
-/// as many turns of each other tenant, if so many of it wait. Whose turn it is is not known here,
-/// so it may be too many by one for each other tenant.
+/// Returns the number of jobs before a job, from the table alone: its position among those of its
+/// tenant, plus as many turns of each other tenant, if that has so many waiting jobs. The order of
+/// turns is not known here, so the result may be too high by one for each other tenant.
 pub(super) fn position(
     transaction: &mut dyn StoreTransaction,
     id: &ExecutionId,
@@ -159,7 +160,7 @@ pub(super) fn position(
     Ok(Some(before))
 }
 
-/// Figures of a tenant or of all.
+/// Returns figures of a tenant or of all.
 pub(super) fn stats(
     transaction: &mut dyn StoreTransaction,
     tenant: Option<&str>,

@@ -1,10 +1,10 @@
-//! Room in the queue: how much waits, and whether more may.
+//! Room in the queue: the number and size of waiting jobs, and whether more may be accepted.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::super::{NewJob, QueueConfig, QueueError};
 
-/// A number of jobs and how large they are together.
+/// A number of jobs and their total size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueueLoad {
     pub(super) count: u64,
@@ -12,12 +12,12 @@ pub(super) struct QueueLoad {
 }
 
 impl QueueLoad {
-    /// Returns one job of this size.
+    /// Returns the load of one job of this size.
     pub(super) fn one(bytes: u64) -> QueueLoad {
         QueueLoad { count: 1, bytes }
     }
 
-    /// A job that is to be accepted.
+    /// Returns the load of a job to accept.
     pub(super) fn of(job: &NewJob) -> QueueLoad {
         QueueLoad::one(job.bytes())
     }
@@ -37,17 +37,17 @@ impl QueueLoad {
     }
 }
 
-/// Counts of what waits and of what is about to. Of a store that others share it is an estimate
+/// Counts of jobs that wait or are about to. If other servers share the store, it is an estimate
 /// between two counts.
 #[derive(Debug, Default)]
 pub(super) struct QueueRoom {
     all: QueueLoad,
-    /// No entry for none.
+    /// Tenants without waiting jobs have no entry.
     tenants: HashMap<String, QueueLoad>,
 }
 
 impl QueueRoom {
-    /// Takes places for jobs, all or none.
+    /// Reserves room for jobs, all or none.
     pub(super) fn reserve(
         &mut self,
         wanted: &BTreeMap<String, QueueLoad>,
@@ -78,7 +78,7 @@ impl QueueRoom {
         Ok(())
     }
 
-    /// Some of a tenant wait, whether there is room or not: they had been accepted before.
+    /// Adds waiting jobs of a tenant, regardless of room: they were accepted before.
     pub(super) fn enter(&mut self, tenant: &str, load: QueueLoad) {
         if load.count > 0 {
             self.all = self.all.plus(load);
@@ -89,7 +89,7 @@ impl QueueRoom {
         }
     }
 
-    /// Some of a tenant wait no more.
+    /// Removes jobs of a tenant that no longer wait.
     pub(super) fn leave(&mut self, tenant: &str, load: QueueLoad) {
         self.all = self.all.minus(load);
         if let Some(waiting) = self.tenants.get_mut(tenant) {

@@ -1,11 +1,11 @@
-//! The tables, and how texts from outside are kept in them.
+//! The tables, and the encoding of untrusted text in them.
 
 use node::store::{FromValue, MigrationStep, SqlRow, SqlStoreError, SqlValue};
 
 /// Service that owns the tables.
 pub(super) const SERVICE: &str = "executions";
 
-/// Steps that bring the tables to their newest version; only ever added to.
+/// Migration steps of the tables; steps are only ever added.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Each {
         sqlite: include_str!("schema.sqlite.sql"),
@@ -21,11 +21,11 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
     },
 ];
 
-/// Begins a replacement in a stored text: the control character named "substitute".
+/// Escape character in stored text: the control character named "substitute".
 const SUBSTITUTE: char = '\u{1a}';
 
-/// A text as it is stored. PostgreSQL knows no character NUL, and names and labels come from
-/// outside; so that character, and the empty text, which no comparison is above, are replaced.
+/// Encodes a text for storage. PostgreSQL does not support the character NUL, and names and labels
+/// are untrusted; so NUL is replaced, and so is the empty text, which no comparison is above.
 pub(super) fn text(original: &str) -> SqlValue {
     if original.is_empty() {
         return SqlValue::Text(format!("{SUBSTITUTE}e"));
@@ -42,7 +42,7 @@ pub(super) fn text_or_null(original: Option<&str>) -> SqlValue {
     original.map_or(SqlValue::Null, text)
 }
 
-/// A text as it was before it was stored.
+/// Decodes a stored text.
 pub(super) fn original(stored: String) -> String {
     if !stored.contains(SUBSTITUTE) {
         return stored;
@@ -57,14 +57,14 @@ pub(super) fn original(stored: String) -> String {
         match characters.next() {
             Some('0') => text.push('\0'),
             Some(SUBSTITUTE) => text.push(SUBSTITUTE),
-            // `e`, for the empty text; there is nothing else that we write.
+            // `e`, for the empty text; we write no other escapes.
             Some(_) | None => {}
         }
     }
     text
 }
 
-/// Milliseconds, or any other count, as they are stored.
+/// Encodes milliseconds, or any other count, for storage.
 pub(super) fn number(value: u64) -> SqlValue {
     SqlValue::Int(i64::try_from(value).unwrap_or(i64::MAX))
 }
@@ -80,19 +80,19 @@ impl<'a> JobColumns<'a> {
         JobColumns { row, next: 0 }
     }
 
-    /// The next column.
+    /// Returns the next column.
     pub(super) fn take<T: FromValue>(&mut self) -> Result<T, SqlStoreError> {
         let value = self.row.get(self.next);
         self.next += 1;
         value
     }
 
-    /// The next column, a text from outside.
+    /// Returns the next column, an untrusted text.
     pub(super) fn text(&mut self) -> Result<String, SqlStoreError> {
         self.take().map(original)
     }
 
-    /// The next column, a text from outside that may be missing.
+    /// Returns the next column, an untrusted text that may be missing.
     pub(super) fn text_or_null(&mut self) -> Result<Option<String>, SqlStoreError> {
         Ok(self.take::<Option<String>>()?.map(original))
     }

@@ -11,13 +11,14 @@ use super::attempt::{AttemptOutcome, HELD, RunningJob, fail};
 use super::room::QueueLoad;
 use super::schema::{JobColumns, number, original, text};
 
-/// Jobs that one transaction changes: it holds the only writer for some milliseconds.
+/// Maximum number of jobs that one transaction changes: it occupies the only writer for some
+/// milliseconds.
 pub(super) const BATCH_MAX: u32 = 500;
 
-/// Why a job is tried again, or dead.
+/// Reason for a retry, or for a dead job.
 const LOST: &str = "the server that ran it went away";
 
-/// Ends the attempts whose lease ended by `until_ms`.
+/// Ends the attempts whose lease expired by `until_ms`.
 pub(super) fn lose_leases(
     transaction: &mut dyn StoreTransaction,
     until_ms: u64,
@@ -34,7 +35,7 @@ pub(super) fn lose_leases(
         .collect()
 }
 
-/// Ends what still waits past its deadline. Answers whose they were and how large, too.
+/// Expires waiting jobs past their deadline. Also returns their tenants and sizes.
 pub(super) fn expire(
     transaction: &mut dyn StoreTransaction,
     now_ms: u64,
@@ -49,7 +50,7 @@ pub(super) fn expire(
     owned(&transaction.query(sql, &[number(now_ms), BATCH_MAX.into()])?)
 }
 
-/// Cancels some of what waits. Answers whose they were and how large, too.
+/// Cancels a batch of waiting jobs. Also returns their tenants and sizes.
 pub(super) fn drain(
     transaction: &mut dyn StoreTransaction,
     tenant: Option<&str>,
@@ -69,7 +70,7 @@ pub(super) fn drain(
     owned(&transaction.query(&sql, &parameters)?)
 }
 
-/// A job that waits no more, whose it is, and how large its request.
+/// A job that no longer waits, its tenant, and the size of its request.
 pub(super) type Left = (ExecutionId, String, u64);
 
 fn owned(rows: &[SqlRow]) -> Result<Vec<Left>, SqlStoreError> {
@@ -82,7 +83,7 @@ fn owned(rows: &[SqlRow]) -> Result<Vec<Left>, SqlStoreError> {
     Ok(all)
 }
 
-/// Queues some dead jobs again, the oldest first. A deadline was for the first time.
+/// Queues some dead jobs again, the oldest first. Their deadlines do not apply again.
 pub(super) fn replay(
     transaction: &mut dyn StoreTransaction,
     tenant: Option<&str>,
@@ -113,8 +114,8 @@ pub(super) fn replay(
     Ok(jobs)
 }
 
-/// Forgets some of what has ended, the oldest first, until it is less by `excess`, in number and in
-/// bytes. Answers how much that was.
+/// Removes some ended jobs, the oldest first, until their number and bytes have decreased by
+/// `excess`. Returns the removed number and bytes.
 pub(super) fn forget_excess(
     transaction: &mut dyn StoreTransaction,
     excess: QueueLoad,
@@ -134,7 +135,7 @@ pub(super) fn forget_excess(
     Ok(freed)
 }
 
-/// Forgets some of what has ended: what ended by `until_ms`, at most `count_max`, oldest first.
+/// Removes some ended jobs: those that ended by `until_ms`, at most `count_max`, oldest first.
 pub(super) fn forget(
     transaction: &mut dyn StoreTransaction,
     until_ms: u64,
@@ -144,7 +145,7 @@ pub(super) fn forget(
     let parameters = [number(until_ms), number(count)];
     let chosen = "SELECT id FROM execution_jobs WHERE finished_ms <= $1
         ORDER BY finished_ms, id LIMIT $2";
-    // The jobs last, because the choice is made by them.
+    // The jobs last, because the selection reads them.
     for table in ["execution_requests", "execution_results"] {
         let sql = format!("DELETE FROM {table} WHERE id IN ({chosen})");
         transaction.execute(&sql, &parameters)?;
@@ -153,7 +154,7 @@ pub(super) fn forget(
     transaction.execute(&sql, &parameters)
 }
 
-/// Forgets one that has ended.
+/// Removes one ended job.
 pub(super) fn remove(
     transaction: &mut dyn StoreTransaction,
     tenant: &str,
@@ -175,17 +176,17 @@ pub(super) fn remove(
 /// Work of a sweep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DueUpkeep {
-    /// There are leases that have ended.
+    /// True if there are expired leases.
     pub(super) leases: bool,
-    /// There are jobs that wait past their deadline.
+    /// True if jobs wait past their deadline.
     pub(super) deadlines: bool,
-    /// True if an ended job is kept for too long.
+    /// True if an ended job is beyond its retention time.
     pub(super) is_old_kept: bool,
-    /// Jobs that have ended, with their requests and results.
+    /// Ended jobs, with their requests and results.
     pub(super) kept: QueueLoad,
 }
 
-/// Looks for what a sweep has to do: in one query, because it is done each second.
+/// Returns the work of a sweep; in one query, because sweeps run every second.
 pub(super) fn due(
     transaction: &mut dyn StoreTransaction,
     now_ms: u64,
@@ -217,7 +218,7 @@ pub(super) fn due(
     })
 }
 
-/// Returns how many of each tenant wait, and how large their requests are.
+/// Returns the number and size of waiting jobs of each tenant.
 pub(super) fn waiting(
     transaction: &mut dyn StoreTransaction,
 ) -> Result<HashMap<String, QueueLoad>, SqlStoreError> {
@@ -231,7 +232,7 @@ pub(super) fn waiting(
     rows.iter().map(one).collect()
 }
 
-/// Some of what waits, by id; those after `after`.
+/// Returns some waiting jobs, by id; those after `after`.
 pub(super) fn waiting_jobs(
     transaction: &mut dyn StoreTransaction,
     after: &SqlValue,
@@ -244,10 +245,10 @@ pub(super) fn waiting_jobs(
     rows.iter().map(|row| Ok(RunningJob::of(row)?.job)).collect()
 }
 
-/// Jobs that are read at once when the schedule is built.
+/// Number of jobs read at a time when the schedule is built.
 pub(super) const READ_MAX: usize = 5_000;
 
-/// Takes webhooks that are due and hides them until `hidden_until_ms`.
+/// Takes due webhooks and hides them until `hidden_until_ms`.
 pub(super) fn due_webhooks(
     transaction: &mut dyn StoreTransaction,
     count_max: u64,
@@ -271,7 +272,8 @@ pub(super) fn due_webhooks(
     Ok(deliveries)
 }
 
-/// Ends a delivery, or plans the next. Nothing is due of a job that was queued again meanwhile.
+/// Ends a delivery, or schedules the next. A job that was queued again meanwhile has no due
+/// delivery.
 pub(super) fn settle_webhook(
     transaction: &mut dyn StoreTransaction,
     id: &ExecutionId,
