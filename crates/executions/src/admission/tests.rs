@@ -1,4 +1,4 @@
-//! The asynchronous shell: wake-ups arrive, and whoever gives up leaves nothing behind.
+//! The asynchronous shell: wake-ups arrive, and a cancelled request leaves nothing behind.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn load(running: usize, waiting: usize, memory_bytes: u64) -> AdmissionLoad {
     AdmissionLoad { running, waiting, memory_bytes }
 }
 
-/// Lets a future begin, and says that it is not done.
+/// Polls a future once, and checks that it is pending.
 async fn begin<F: Future + Unpin>(future: &mut F) {
     let ready =
         poll_fn(|context| Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_ready()));
@@ -129,7 +129,7 @@ async fn a_job_waits_for_its_turn_where_a_caller_is_refused() {
     drop(permit);
     drop(caller.await.unwrap());
     drop(other.await.unwrap());
-    // Given up after it was granted.
+    // Dropped after it was granted.
     assert_eq!(admission.load(), load(1, 0, 1));
     drop(second);
     assert_eq!(admission.load(), load(0, 0, 0));
@@ -137,7 +137,7 @@ async fn a_job_waits_for_its_turn_where_a_caller_is_refused() {
     assert_eq!(error.detail().field.as_deref(), Some("limits.memory_bytes"));
 }
 
-/// Permits are handed around by many tasks at once, some of which give up while they wait.
+/// Many concurrent tasks take and release permits, some of which give up while they wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_permit_is_lost_under_contention() {
     let admission = Admission::new(AdmissionBounds {
@@ -182,7 +182,7 @@ async fn no_permit_is_lost_under_contention() {
     assert_eq!(admission.load(), load(0, 0, 0));
 }
 
-/// A tenant that may run one of its executions, and nobody may wait; this node has no part yet.
+/// A tenant that may run one of its executions, and no request may wait; this node has no part yet.
 fn without_part() -> (Admission, AdmissionRequest<'static>) {
     let admission = admission();
     admission.change_bounds(|bounds| AdmissionBounds { queue_max: 0, ..bounds });

@@ -1,4 +1,4 @@
-//! AnswerBudget are counted and what they hold is bounded.
+//! Memory of answers is accounted and bounded.
 
 use std::task::{Context, Waker};
 
@@ -30,7 +30,7 @@ fn a_tenant_has_its_share_and_all_have_theirs() {
     let first = answers.try_enter("a", 2 * MIB).unwrap();
     assert!(answers.try_enter("a", 1).is_none());
     let other = answers.try_enter("b", MIB).unwrap();
-    // One that is larger than a share is let in alone, but not beyond what all may have.
+    // One that is larger than a tenant's share is admitted alone, but not beyond the total.
     assert!(answers.try_enter("c", 3 * MIB).is_none());
     drop(first);
     let large = answers.try_enter("c", 3 * MIB).unwrap();

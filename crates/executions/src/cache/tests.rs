@@ -1,4 +1,4 @@
-//! What is kept, for how long, and who compiles when many ask at once.
+//! Retention of results, and which of many concurrent requests compiles.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn key(number: u8) -> CompileKey {
     CompileKey([number; 32])
 }
 
-/// Puts an entry of `bytes` bytes in.
+/// Adds an entry of `bytes` bytes.
 async fn put(cache: &CompileCache, number: u8, bytes: usize) {
     match cache.find(key(number)).await {
         CacheLookup::Lead(leader) => leader.publish(CompileEnd::Compiled(compiled(bytes))),
@@ -67,7 +67,7 @@ async fn descriptors_are_bounded_like_bytes() {
     assert_eq!(cache.stats().entries, FILES_MAX / 3);
 }
 
-/// Starts `count` who want the same and waits until they do.
+/// Starts `count` lookups of the same key and waits until they wait.
 async fn followers(cache: &CompileCache, count: usize) -> Vec<tokio::task::JoinHandle<String>> {
     let mut tasks = Vec::new();
     let waiting = Arc::new(());
@@ -75,7 +75,7 @@ async fn followers(cache: &CompileCache, count: usize) -> Vec<tokio::task::JoinH
         let (cache, waiting) = (cache.clone(), Arc::clone(&waiting));
         tasks.push(tokio::spawn(async move {
             let mut found = Box::pin(cache.find(key(1)));
-            // Asked once, so that it waits already.
+            // Polled once, so that it waits already.
             let first = std::future::poll_fn(|cx| Poll::Ready(found.as_mut().poll(cx))).await;
             drop(waiting);
             let found = match first {

@@ -1,4 +1,5 @@
-//! Asynchronous executions over a real queue, in sandboxes whose programs do what their name says.
+//! Asynchronous executions over a real queue, in sandboxes whose programs behave as their names
+//! say.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,8 +27,8 @@ use crate::testing::{self, ScratchDirectory};
 
 const TENANT: &str = "tok_a";
 
-/// Programs by name: `echo` writes its arguments, `cat` its input, `hang` never ends, `lost` is
-/// Cove's failure, `flaky` is it the first time.
+/// Programs by name: `echo` writes its arguments, `cat` its input, `hang` never ends, `lost` is a
+/// failure of Cove, `flaky` is one the first time.
 #[derive(Clone, Default)]
 struct Programs {
     started: Arc<AtomicU32>,
@@ -110,12 +111,12 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Executions in a new queue, whose workers do not work yet.
+    /// Creates executions in a new queue, without running workers.
     async fn idle() -> Fixture {
         Fixture::idle_with(|service| service).await
     }
 
-    /// The same, with something done to the service before.
+    /// The same, after a change to the service.
     async fn idle_with(change: impl FnOnce(ExecutionService) -> ExecutionService) -> Fixture {
         let scratch = Scratch::new();
         let (home, languages) = testing::languages();
@@ -163,7 +164,7 @@ impl Fixture {
         self.jobs.get(TENANT, id).await.unwrap()
     }
 
-    /// Names of all events, with what they say.
+    /// Returns the names of all events, with their content.
     async fn events(&self, id: &ExecutionId, after: u64) -> Vec<String> {
         let mut subscription = self.jobs.subscribe(TENANT, id, after).await.unwrap();
         let mut names = Vec::new();
@@ -220,7 +221,7 @@ async fn what_is_accepted_runs_and_can_be_followed_at_any_time() {
     assert_eq!(fixture.events(&record.id, 4).await, all[4..]);
     assert_eq!(result.last_seq, 6);
     assert_eq!(fixture.events(&record.id, 6).await, Vec::<String>::new());
-    // When the events are gone, the end is still known, under its number.
+    // After the events are dropped, the end is still known, under its number.
     fixture.jobs.inner.lives.forget(&record.id);
     assert_eq!(fixture.events(&record.id, 5).await, ["verdict OK"]);
     assert_eq!(fixture.events(&record.id, 2).await, ["gap", "verdict OK"]);
@@ -313,7 +314,7 @@ async fn only_failures_of_cove_are_tried_again() {
     assert_eq!((ended.state, ended.attempts, ended.result), (ExecutionState::Dead, 2, None));
     assert!(ended.message.is_some());
     assert_eq!(fixture.events(&lost, 0).await.last().unwrap(), "ended dead");
-    // Replayed, it fails again; and what is not dead is not replayed.
+    // Replayed, it fails again; and a job that is not dead is not replayed.
     assert_eq!(fixture.jobs.replay(Some(TENANT), Some(&lost)).await.unwrap(), 1);
     assert_eq!(fixture.ended(&lost).await.state, ExecutionState::Dead);
     let error = fixture.jobs.replay(Some(TENANT), Some(&flaky)).await.unwrap_err();
@@ -387,7 +388,7 @@ async fn an_interactive_execution_lives_with_its_caller() {
         (ExecutionState::Finished, "one")
     );
 
-    // A terminal implies it; and who goes away ends it.
+    // A terminal implies it; and a disconnect ends it.
     let terminal = Some(TerminalSize { rows: 24, cols: 80 });
     let id = fixture.submit(ExecutionRequest { terminal, ..argv("cat") }).await.id;
     let _subscription = fixture.jobs.subscribe(TENANT, &id, 0).await.unwrap();
@@ -407,7 +408,7 @@ async fn a_lease_that_is_lost_to_a_step_of_the_clock_costs_one_attempt() {
     fixture.until(&id, ExecutionState::Running).await;
     let swept = fixture.jobs.queue().sweep(fixture.jobs.queue().now_ms() + 120_000).await.unwrap();
     assert_eq!(swept.requeued, std::slice::from_ref(&id));
-    // The same server takes it again; the first attempt gives way and takes nothing with it.
+    // The same server claims it again; the first attempt gives way and leaves the events intact.
     while fixture.jobs.get(TENANT, &id).await.unwrap().attempts < 2
         || fixture.jobs.inner.held.count() != 1
     {
@@ -456,12 +457,12 @@ async fn what_runs_when_the_server_stops_runs_again() {
     fixture.drain.cancel();
     fixture.working.take().unwrap().await.unwrap();
     let job = fixture.jobs.get(TENANT, &id).await.unwrap();
-    // The attempt does not count: it was not the program's doing, nor a failure.
+    // The attempt does not count: its end was neither caused by the program nor a failure.
     assert_eq!((job.state, job.attempts), (ExecutionState::Queued, 0));
     fixture.stop().await;
 }
 
-/// What a receiver of webhooks has been sent.
+/// Requests that a receiver of webhooks got.
 #[derive(Clone, Default)]
 struct Received(Arc<Mutex<Vec<(HeaderMap, Bytes)>>>);
 
@@ -505,7 +506,7 @@ async fn webhooks_are_signed_and_tried_again() {
     fixture.stop().await;
 }
 
-/// Gives everything to everybody, and nothing of it is there.
+/// A gateway that allows everything, and provides nothing.
 #[derive(Debug)]
 struct Generous(std::collections::BTreeMap<String, String>);
 
@@ -553,7 +554,7 @@ async fn a_job_has_the_grants_that_it_was_accepted_with_and_no_others() {
     let submission = JobSubmission { request: request.clone(), ..JobSubmission::default() };
     let CheckedSubmission(mut planted) =
         fixture.jobs.check(TENANT, submission.clone()).await.unwrap();
-    // Somebody who writes into the queue adds them to what he adds.
+    // A writer of the queue adds them to a job of its own.
     planted.request = serde_json::to_vec(&request).unwrap();
     let planted_id = planted.id.clone();
     fixture.jobs.accept(TENANT, vec![CheckedSubmission(planted)]).await.unwrap();

@@ -1,4 +1,4 @@
-//! Every pair of ends of a program and who judges it, and the verdict.
+//! Every pair of ends of a program and its judge, and the verdict.
 
 use super::*;
 use crate::verdict;
@@ -13,7 +13,7 @@ fn outcome(verdict: Verdict, exit_code: Option<i32>, signal: Option<&str>) -> St
     }
 }
 
-/// From `OK`, `RE 3`, `SG SIGPIPE`, `TLE`, as the result has it.
+/// Parses `OK`, `RE 3`, `SG SIGPIPE`, `TLE`, as in results.
 fn ended(text: &str) -> StageOutcome {
     let (verdict, detail) = text.split_once(' ').unwrap_or((text, ""));
     match verdict {
@@ -69,19 +69,20 @@ fn the_first_to_decide_decides() {
         ("SG SIGSEGV", "OK", Program, "SG"),
         ("TLE", "RE 2", Program, "TLE"),
         ("MLE", "SG SIGPIPE", Program, "MLE"),
-        // The interactor had decided, and the program failed at talking to nobody.
+        // The interactor had decided, and the program failed because it had no peer.
         ("RE 1", "RE 1", Interactor, "WA"),
         ("SG SIGPIPE", "RE 1", Interactor, "WA"),
         ("SG SIGPIPE", "OK", Interactor, "OK"),
         ("RE 1", "SG SIGSEGV", Interactor, "JF"),
-        // It accepted, and the program failed by itself.
+        // The interactor accepted, and the program failed on its own.
         ("RE 1", "OK", Interactor, "RE"),
         ("TLE", "OK", Interactor, "TLE"),
-        // A broken pipe is the interactor's doing, whoever is noticed first.
+        // The interactor causes a broken pipe, whichever end is noticed first.
         ("SG SIGPIPE", "RE 1", Program, "WA"),
         ("SG SIGPIPE", "RE 3", Program, "JF"),
         ("IE", "RE 1", Interactor, "IE"),
-        // Nobody knows: a refusal counts, a failure that may follow from the program's does not.
+        // The order is unknown: a refusal counts, a failure that may follow from the program's does
+        // not.
         ("RE 1", "RE 1", Together, "WA"),
         ("RE 1", "RE 3", Together, "RE"),
         ("OK", "RE 3", Together, "JF"),
@@ -129,7 +130,7 @@ fn a_program_that_goes_on_is_stopped_by_the_clock() {
     }
 }
 
-/// A contestant whose answer is wrong must not be able to make it a failure of the judge's.
+/// A contestant whose answer is wrong must not be able to turn it into a failure of the judge.
 #[test]
 fn a_program_that_says_too_much_fails_by_itself() {
     let (beyond, flood) = (TalkVolume::BeyondLimit(10), TalkVolume::TooMuch(20));
@@ -137,18 +138,18 @@ fn a_program_that_says_too_much_fails_by_itself() {
         ("SG SIGPIPE", "MLE", FirstToEnd::Interactor, false, beyond, "OLE"),
         ("SG SIGKILL", "TLE", FirstToEnd::Interactor, true, beyond, "OLE"),
         ("OK", "MLE", FirstToEnd::Program, false, beyond, "OLE"),
-        // Python does not die of a broken pipe, it fails at it.
+        // Python does not die of a broken pipe; it fails with an error.
         ("RE 1", "MLE", FirstToEnd::Interactor, false, beyond, "OLE"),
         ("RE 1", "MLE", FirstToEnd::Together, false, beyond, "OLE"),
         ("SG SIGKILL", "OK", FirstToEnd::Program, true, flood, "OLE"),
         ("SG SIGKILL", "RE 1", FirstToEnd::Program, true, flood, "OLE"),
         ("TLE", "MLE", FirstToEnd::Program, false, flood, "OLE"),
-        // It said no more than it may: what the interactor fails at is its own.
+        // Its output was within the limit: the interactor's failure is its own.
         ("SG SIGPIPE", "MLE", FirstToEnd::Interactor, false, TalkVolume::WithinLimit, "JF"),
         // No limit made the interactor fail.
         ("SG SIGPIPE", "RE 3", FirstToEnd::Interactor, false, beyond, "JF"),
         ("OK", "SG SIGSEGV", FirstToEnd::Program, false, beyond, "JF"),
-        // It was judged before, failed by itself, or did as it should.
+        // Judged before, failed on its own, or correct.
         ("SG SIGPIPE", "RE 1", FirstToEnd::Interactor, false, flood, "WA"),
         ("RE 1", "MLE", FirstToEnd::Program, false, beyond, "RE"),
         ("OK", "OK", FirstToEnd::Program, false, beyond, "OK"),

@@ -1,9 +1,9 @@
-//! The built-in table holds together, users can extend it, and what is missing is said so.
+//! The built-in table is consistent, users can extend it, and missing tools are reported.
 
 use super::*;
 use crate::testing::{self, ScratchDirectory};
 
-/// Loads `table` beside the built-in one; its tools are scripts of `home`.
+/// Loads `table` in addition to the built-in one; its tools are scripts of `home`.
 fn load(home: &ScratchDirectory, table: &str) -> Result<Languages, LoadError> {
     home.write("table.toml", table.as_bytes(), 0o644);
     let host =
@@ -35,7 +35,7 @@ fn the_built_in_table_has_every_promised_language() {
     ];
     assert_eq!(names, promised);
     for language in &list.languages {
-        // Unavailable without a reason, or available with one, would help nobody.
+        // A language is either available or has a reason.
         assert_eq!(language.available, language.reason.is_none(), "{language:?}");
     }
     for (extension, name) in [("py", "python"), ("cc", "cpp"), ("mjs", "javascript")] {
@@ -51,12 +51,12 @@ fn there_is_an_example_of_every_language() {
     let mut seen = BTreeSet::new();
     for entry in std::fs::read_dir(&examples).unwrap() {
         let path = entry.unwrap().path();
-        // Directories hold what is no program of a language.
+        // Directories also contain files that are not programs.
         let Some(extension) = path.extension() else { continue };
         let extension = extension.to_str().unwrap();
         seen.extend(languages.by_extension(extension).map(str::to_owned));
     }
-    // What is known by its files' names alone has no example of its own.
+    // A language that is only recognised by file names has no example of its own.
     let languages = languages.list().languages.into_iter();
     let by_extension = languages.filter(|language| !language.extensions.is_empty());
     let names: BTreeSet<String> = by_extension.map(|language| language.name).collect();
@@ -110,7 +110,7 @@ async fn a_language_that_is_missing_says_what_is_missing() {
 #[tokio::test]
 async fn a_way_whose_tool_is_too_old_is_passed_over() {
     let home = ScratchDirectory::new();
-    // The host's own `env` and `echo` are tools enough: what they print is their version.
+    // The host's own `env` and `echo` serve as tools: their output is their version.
     let table = |oldest: &str| {
         format!(
             r#"
@@ -164,7 +164,7 @@ async fn preparing_fills_the_directory_once_and_for_this_tool_only() {
     let program = languages.choose("x").await.unwrap();
     let prepared = program.way().prepared.as_ref().unwrap();
     assert_eq!(prepared.inside(), None);
-    // Who asks before it has begun is told.
+    // Requests before the preparation begins also see it.
     assert!(!is_preparing(&languages));
     languages.announce_preparation();
     assert!(is_preparing(&languages));
@@ -173,13 +173,13 @@ async fn preparing_fills_the_directory_once_and_for_this_tool_only() {
     prepared.fill("x", |argv| argv.to_vec()).await;
     assert_eq!(prepared.inside(), Some("/opt/x-prepared"));
     assert!(!is_preparing(&languages));
-    // What an older version of the tool left is gone, what belongs to others is not.
+    // The directory of an older version is removed, those of other languages stay.
     assert!(!home.path().join("cache/x-0-0").exists() && home.path().join("cache/y-0-0").exists());
     let toolchains = languages.toolchains();
     let source = &toolchains.iter().find(|it| it.name == "x-prepared").unwrap().source;
     let made = std::fs::read(source.join("made")).unwrap();
 
-    // The next start finds it ready and does not do it again.
+    // The next start finds it ready and does not repeat the work.
     let languages = load(&home, table).unwrap();
     let program = languages.choose("x").await.unwrap();
     let prepared = program.way().prepared.as_ref().unwrap();

@@ -1,4 +1,4 @@
-//! Requests as data: what each becomes, or which field is refused and why.
+//! Requests as data: the plan of each, or the refused field and its message.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -46,7 +46,7 @@ fn single(plan: &ExecutionPlan) -> &SingleRun {
     }
 }
 
-/// Nothing has to be waited for: no way of the test's languages depends on a version.
+/// Polls a future that is ready at once: no way of the test's languages depends on a version.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -58,7 +58,7 @@ fn text(strings: &[Vec<u8>]) -> String {
     strings.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// One line per stage: `name: argv | env | files | stdin`; the files stand with the first one.
+/// One line per stage: `name: argv | env | files | stdin`; the first line has the files.
 fn show(plan: &ExecutionPlan) -> String {
     let single = single(plan);
     let stdin = match &single.stdin {
@@ -82,7 +82,7 @@ fn show(plan: &ExecutionPlan) -> String {
     compile.unwrap_or_default() + &run
 }
 
-/// `expected` is what [`show`] says, or `field: part of the message`.
+/// `expected` is the output of [`show`], or `field: part of the message`.
 fn check(cases: &[(&str, Result<&str, &str>)]) {
     let (_home, languages) = testing::languages();
     for (json, expected) in cases {
@@ -332,7 +332,7 @@ fn a_configuration_beyond_the_engine_is_refused() {
     assert!(error.to_string().contains("outputs_max is above 64"));
 }
 
-/// Names built from what is dangerous in names.
+/// Names composed of dangerous parts.
 fn name() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         1 => Just(String::new()),
@@ -421,7 +421,7 @@ fn an_accepted_request_leaves_nothing_to_check() {
         Ok(())
     });
     outcome.unwrap();
-    // A generator that never makes a good request proves nothing.
+    // A generator that never makes a valid request proves nothing.
     assert!(accepted.get() > 200, "only {} accepted", accepted.get());
 }
 

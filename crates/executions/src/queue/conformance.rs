@@ -1,8 +1,8 @@
-//! What every back end of the queue has to do: one table of scenarios, and random operations
-//! against a model.
+//! Conformance suite of the queue's back ends: one table of scenarios, and random operations
+//! compared with a model.
 //!
-//! A back end's tests hand over how an empty queue is made. Time is an argument of the queue, so
-//! that nothing here waits for it.
+//! A back end's tests provide a function that creates an empty queue. Time is an argument of the
+//! queue, so that no scenario waits for it.
 
 mod homes;
 pub(crate) mod model;
@@ -21,7 +21,7 @@ use api::{ExecutionId, ExecutionState};
 
 use super::*;
 
-/// When everything begins.
+/// Start time of all scenarios.
 pub(crate) const NOW: u64 = 1_700_000_000_000;
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -98,7 +98,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(a_push_wakes_who_waits),
 ];
 
-/// Runs all scenarios but those named in `except`, each on a queue that `make` makes for it.
+/// Runs all scenarios except those named in `except`, each on a queue that `make` creates.
 pub(crate) async fn check_all(
     make: impl AsyncFn(QueueConfig) -> Arc<dyn JobQueue>,
     except: &[&str],
@@ -114,7 +114,7 @@ pub(crate) async fn check_all(
     }
 }
 
-/// The configuration of a scenario, unless it changes it.
+/// Default configuration of a scenario.
 pub(crate) fn config() -> QueueConfig {
     QueueConfig {
         queued_max: 1_000,
@@ -130,17 +130,17 @@ pub(crate) fn config() -> QueueConfig {
     }
 }
 
-/// The id of a number; ids sort as their numbers do.
+/// Returns the id of a number; ids sort like their numbers.
 pub(crate) fn id(number: u64) -> ExecutionId {
     ExecutionId(format!("ex_{number:026}"))
 }
 
-/// The number of an id.
+/// Returns the number of an id.
 pub(crate) fn number(id: &ExecutionId) -> u64 {
     id.0.strip_prefix("ex_").unwrap().parse().unwrap()
 }
 
-/// A job that was accepted `number` milliseconds after the start.
+/// Returns a job that was accepted `number` milliseconds after the start.
 pub(crate) fn job(number: u64, tenant: &str) -> NewJob {
     NewJob {
         id: id(number),
@@ -157,7 +157,7 @@ pub(crate) fn job(number: u64, tenant: &str) -> NewJob {
     }
 }
 
-/// The same with an idempotency key.
+/// Returns such a job with an idempotency key.
 pub(crate) fn keyed(number: u64, tenant: &str, key: &str, fingerprint: u8) -> NewJob {
     let key = key.to_owned();
     let idempotency = Some(IdempotencyMark { key, fingerprint: [fingerprint; 32] });
@@ -170,14 +170,14 @@ async fn push(queue: &dyn JobQueue, jobs: Vec<NewJob>) {
     assert_eq!(queue.push(jobs).await.unwrap(), vec![PushOutcome::New; count]);
 }
 
-/// Claims up to `max` jobs, and their numbers.
+/// Claims up to `max` jobs; also returns their numbers.
 async fn claim(queue: &dyn JobQueue, max: usize, now_ms: u64) -> (Vec<JobLease>, Vec<u64>) {
     let claims = queue.claim(max, ClaimQuota::unlimited(), now_ms).await.unwrap();
     let numbers = claims.iter().map(|claim| number(&claim.lease.id)).collect();
     (claims.into_iter().map(|claim| claim.lease).collect(), numbers)
 }
 
-/// Claims one job at a time until nothing is left; their numbers.
+/// Claims one job at a time until none is left; returns their numbers.
 async fn claim_out(queue: &dyn JobQueue, now_ms: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     loop {

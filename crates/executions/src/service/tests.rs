@@ -1,4 +1,5 @@
-//! The service over sandboxes that follow a script: what runs, in which order, and what is left.
+//! The service over scripted sandboxes: the programs that run, their order, and the remaining
+//! state.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,33 +14,33 @@ use super::*;
 use crate::sandboxes::{LeasedSandbox, Pending};
 use crate::testing::{self, ScratchDirectory};
 
-/// What one command does.
+/// Behaviour of one command.
 enum Act {
-    /// It ends so.
+    /// Ends with this exit.
     End(ProgramExit),
-    /// Cove fails at it.
+    /// Fails because of Cove.
     Fail(SandboxFailure),
-    /// It says that it began, and never ends.
+    /// Reports that it began, and never ends.
     Hang(oneshot::Sender<()>),
 }
 
-/// What of a command a test looks at: its program, and the names of its files.
+/// The parts of a command that a test compares: its program, and the names of its files.
 type Seen = (String, Vec<String>);
 
 #[derive(Default)]
 struct Script {
     acts: Mutex<VecDeque<Act>>,
-    /// The commands that were run.
+    /// Commands that were run.
     commands: Mutex<Vec<Seen>>,
     sandboxes: Mutex<usize>,
     runtimes: Vec<sandbox::WarmRuntime>,
     has_warm: bool,
 }
 
-/// The engine.
+/// Scripted engine.
 struct Engine(Arc<Script>);
 
-/// One of its sandboxes; counted while it exists.
+/// A sandbox of the engine; counted while it exists.
 struct Scripted(Arc<Script>);
 
 impl SandboxProvider for Engine {
@@ -145,7 +146,7 @@ impl Fixture {
         assert!(text.lines().any(|other| other == line), "no `{line}` in\n{text}");
     }
 
-    /// Nothing is held by anybody.
+    /// Checks that no resources are held.
     #[track_caller]
     fn check_idle(&self) {
         assert_eq!(self.service.inner.admission.load(), crate::admission::AdmissionLoad::default());
@@ -173,7 +174,7 @@ fn infrastructure() -> Act {
     Act::Fail(SandboxFailure::Infrastructure("/secret/path is broken".into()))
 }
 
-/// `name verdict` of every stage, then the verdict of the whole.
+/// Returns `name verdict` of every stage, then the verdict of the whole.
 fn verdicts(execution: &Execution) -> String {
     let stages = execution.stages.iter();
     let stages = stages.map(|stage| format!("{:?} {}, ", stage.name, stage.outcome.verdict));
@@ -224,7 +225,7 @@ async fn output_files_come_back_in_the_order_they_were_asked_for() {
     let files = fixture.run(with(argv())).await.unwrap().files;
     assert_eq!(files[0].content.as_deref(), Some("1"));
     assert_eq!((files[1].name.as_str(), files[1].error.as_deref()), ("b", Some("missing")));
-    // A program that was not even compiled has none, and that is said.
+    // A program that was not even compiled has no files, and that is reported.
     let files = fixture.run(with(source("built"))).await.unwrap().files;
     assert!(files.len() == 2 && files.iter().all(|file| file.error.is_some()), "{files:?}");
 }
@@ -308,7 +309,7 @@ async fn beyond_the_queue_is_an_error_that_may_be_retried() {
     fixture.check_metric("cove_executions_refused_total{code=\"overloaded\"} 1");
 }
 
-/// Lets an execution begin to wait.
+/// Polls an execution until it waits.
 async fn begin<F: Future + Unpin>(waiting: &mut F) {
     tokio::select! {
         biased;
@@ -317,7 +318,7 @@ async fn begin<F: Future + Unpin>(waiting: &mut F) {
     }
 }
 
-/// One caller's crowd waits, as many as may; another one's job is the second to run nevertheless.
+/// The maximum number of one caller's requests wait; another caller's job still runs second.
 #[tokio::test]
 async fn a_job_takes_its_turn_although_the_queue_of_callers_is_full() {
     let (sender, began) = oneshot::channel();
@@ -360,7 +361,7 @@ async fn what_ended_is_counted_by_language_and_verdict() {
     }
 }
 
-/// What was run: `program file file`, in order.
+/// Returns the commands that were run: `program file file`, in order.
 fn commands(fixture: &Fixture) -> Vec<String> {
     let commands = std::mem::take(&mut *fixture.script.commands.lock());
     let show = |(program, files): Seen| [vec![program], files].concat().join(" ");
@@ -368,7 +369,7 @@ fn commands(fixture: &Fixture) -> Vec<String> {
     commands.into_iter().map(show).map(short).collect()
 }
 
-/// A command that ends well and makes these files.
+/// Returns a command that succeeds and makes these files.
 fn makes(outputs: &[&str]) -> Act {
     let outputs = outputs.iter().map(|content| match *content {
         "" => Err("missing".to_owned()),
@@ -411,7 +412,7 @@ async fn an_equal_compilation_is_done_once_for_each_tenant() {
         (ExecutionMode::Cached, vec![ExecutionMode::Cached, ExecutionMode::Fresh])
     );
     assert_eq!((modes(&fresh), modes(&other)), (modes(&first), modes(&first)));
-    // What the compiler said is said again; its time was not taken again.
+    // The compiler's output is repeated; its time is not.
     let stage = |execution: &Execution| execution.stages[0].outcome.clone();
     assert_eq!((stage(&first).cpu_ms, stage(&again).cpu_ms), (1000.0, 0.0));
     assert_eq!(StageOutcome { cpu_ms: 0.0, ..stage(&first) }, stage(&again));
@@ -432,7 +433,7 @@ async fn what_was_not_compiled_or_not_taken_out_is_not_kept() {
     {
         assert_eq!(verdicts(&fixture.run(source("made")).await.unwrap()), expected);
     }
-    // The third ran where it was compiled, where everything is there already.
+    // The third ran where it was compiled, where its files exist already.
     let ran = commands(&fixture);
     assert_eq!(ran[3], "./program");
     assert_eq!(ran.iter().filter(|command| command.starts_with("compiler")).count(), 4);
@@ -459,7 +460,7 @@ async fn files_of_unknown_names_are_listed_and_checked() {
     fixture.check_idle();
 }
 
-/// A request with these inputs and expected outputs.
+/// Returns a request with these inputs and expected outputs.
 fn with_tests(language: &str, tests: &[(&str, &str)]) -> ExecutionRequest {
     let tests = tests.iter().map(|(stdin, expected)| TestCase {
         stdin: Some((*stdin).to_owned()),
@@ -469,7 +470,7 @@ fn with_tests(language: &str, tests: &[(&str, &str)]) -> ExecutionRequest {
     ExecutionRequest { tests: tests.collect(), ..source(language) }
 }
 
-/// `name verdict` of every test case, then the verdict of the whole.
+/// Returns `name verdict` of every test case, then the verdict of the whole.
 fn test_verdicts(execution: &Execution) -> String {
     let tests = execution.tests.iter();
     let tests = tests.map(|test| format!("{} {}, ", test.name, test.outcome.verdict));
@@ -496,7 +497,7 @@ async fn test_cases_share_one_compilation_and_nothing_else() {
     assert_eq!(commands(&fixture), ["compiler main.mk", run, run, run, run]);
     fixture.check_idle();
 
-    // Cached now, and stopped at the first that is wrong.
+    // Cached now, and stopped at the first wrong one.
     fixture.script.acts.lock().extend([exit(0, "1"), exit(0, "wrong")]);
     let request =
         ExecutionRequest { stop_at_first_failure: true, ..with_tests("made", &tests[..3]) };

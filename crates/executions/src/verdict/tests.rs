@@ -51,7 +51,7 @@ fn the_strongest_of_what_holds_is_the_verdict() {
         (ProgramExit { exec_errno: Some(2), ..ProgramExit::default() }, "RE/-/127/-", "CE"),
         (ProgramExit { exec_errno: Some(13), ..ProgramExit::default() }, "RE/-/126/-", "CE"),
         (ProgramExit { exec_errno: Some(999), ..ProgramExit::default() }, "RE/-/126/-", "CE"),
-        // Neither exited nor killed: not the program's doing, in no stage.
+        // Neither exited nor killed: not caused by the program, in no stage.
         (ProgramExit::default(), "IE/-/-/-", "IE"),
     ] {
         check(exit, run, compile);
@@ -82,7 +82,7 @@ fn output_that_is_not_text_is_exact_in_base64() {
     assert_eq!(outcome.stderr_base64.as_deref(), Some("Yf9iAA=="));
 }
 
-/// A NUL is six bytes in JSON, and each stream stands in an answer twice.
+/// A NUL is six bytes in JSON, and an answer contains each stream twice.
 #[test]
 fn no_output_makes_an_answer_several_times_as_large() {
     let mib = 1 << 20;

@@ -1,4 +1,4 @@
-//! A gateway whose sockets say who is there.
+//! A gateway whose sockets report their holder.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// Every grant is a socket that says its port and whose it is.
+/// Every grant is a socket that reports its port and its holder.
 #[derive(Debug, Default)]
 pub(crate) struct Echo {
-    /// Gates that were opened, and those that are.
+    /// Number of gates that were opened, and of those that are open.
     pub(crate) opened: Arc<AtomicUsize>,
     pub(crate) open: Arc<AtomicUsize>,
-    /// How often was asked what grants mean, and from when on they mean nothing.
+    /// Number of resolved grants, and the number after which they resolve to nothing.
     pub(crate) resolved: AtomicUsize,
     pub(crate) gone_after: Mutex<Option<usize>>,
 }

@@ -1,4 +1,4 @@
-//! Programs reach what they were granted, when they run and then only.
+//! Programs can use their grants while they run, and only then.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ fn postgres(port: Option<u16>) -> Grant {
     Grant::Postgres(grant)
 }
 
-/// A script of the shell, with a grant.
+/// Returns a shell script, with a grant.
 fn shell(script: &str) -> ExecutionRequest {
     let argv = ["/bin/bash", "-c", script].map(str::to_owned);
     ExecutionRequest {
@@ -93,12 +93,12 @@ async fn a_program_reaches_what_it_was_granted(fixture: Fixture) {
     let mut request = shell("for port in $PORTS; do head -c 4 < /dev/tcp/localhost/$port; done");
     request.grants = vec![postgres(Some(2000)), postgres(None), postgres(Some(1500))];
     assert_eq!(fixture.run(request).await.outcome.stdout, "200054321500");
-    // What its caller says of the environment counts.
+    // The caller's own variables take precedence.
     let mut request = shell("echo $PGHOST $PORTS");
     request.env.insert("PGHOST".to_owned(), "elsewhere".to_owned());
     assert_eq!(fixture.run(request).await.outcome.stdout, "elsewhere 5432\n");
     assert_eq!(fixture.opened(), 3);
-    // Without, there is no loopback.
+    // Without grants there is no loopback.
     let without = ExecutionRequest { grants: Vec::new(), ..shell(ASK) };
     let outcome = fixture.run(without).await.outcome;
     assert_eq!((outcome.verdict, outcome.stdout.as_str()), (Verdict::Re, ""), "{outcome:?}");

@@ -1,8 +1,8 @@
-//! The service with the real engine, for what a script cannot stand in for: what programs in
-//! sandboxes reach.
+//! The service with the real engine, for properties that a script cannot reproduce: the access of
+//! programs in sandboxes.
 //!
 //! Not libtest's `main`: the engine starts this binary again as its spawners, and must do so before
-//! there is a second thread. Arguments are parts of names, as libtest takes them.
+//! there is a second thread. Arguments are parts of names, as in libtest.
 #![expect(
     clippy::unwrap_used,
     reason = "Clippy knows tests by libtest's attributes, which this binary does without"
@@ -27,12 +27,12 @@ use tokio::time;
 use gateway::Echo;
 use grants::{Fixture, TESTS};
 
-/// First user id of the sandboxes: no other test's and no server's.
+/// First user id of the sandboxes, different from those of other tests and of servers.
 const UID_BASE: u32 = 1_400_000_000;
-/// Longest that a test may take. Far above what it needs, on a machine that others use as well.
+/// Timeout of a test. Far above its duration, on a machine that others use as well.
 const TEST_TIMEOUT: Duration = Duration::from_secs(90);
-/// A language whose programs can be run only where they were compiled. Its compiler fails if it can
-/// reach a port, or make a socket that could.
+/// A language whose programs can only run where they were compiled. Its compiler fails if it can
+/// reach a port, or create a socket for one.
 const TABLE: &str = r#"
 [tools.bash]
 executable = "bin/bash"
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the tests with these names; returns how many failed.
+/// Runs the tests with these names; returns the number of failures.
 fn run(table: &Path, is_wanted: impl Fn(&str) -> bool) -> usize {
     let languages = Languages::load(Some(table), &ToolHost { home: None, cache: None }).unwrap();
     let capacity = HostCapacity { cores: 2, memory_bytes: 4 << 30 };

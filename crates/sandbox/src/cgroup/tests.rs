@@ -1,4 +1,4 @@
-//! Tests of what is read from the kernel and decided from it.
+//! Tests of parsing the kernel's files and of the decisions based on them.
 
 use super::command::{field, killed};
 use super::owner::start_time;
@@ -53,17 +53,17 @@ fn counters_are_read_by_name() {
 #[test]
 fn a_group_killed_at_once_counts_its_victim_once() {
     assert_eq!(killed("oom 1\noom_kill 4\noom_group_kill 1\n"), 3);
-    // The victim was gone before the others were killed.
+    // The victim had ended before the others were killed.
     assert_eq!(killed("oom 1\noom_kill 1\noom_group_kill 1\n"), 1);
     assert_eq!(killed("oom 1\noom_kill 2\n"), 2);
     assert_eq!(killed("oom 0\noom_kill 0\noom_group_kill 0\n"), 0);
 }
 
-/// A group as far as it is read to find a site: path, processes, controllers, those given to
-/// children.
+/// The files of a group that are read to find a site: path, processes, controllers, those enabled
+/// for children.
 type Group<'a> = (&'a str, &'a str, &'a str, &'a str);
 
-/// The groups there are, the server's own, and the sites expected.
+/// All groups, the server's own, and the expected sites.
 type Check<'a> = (&'a [Group<'a>], &'a str, &'a [(&'a str, ControllerSetup)]);
 
 fn tree(groups: &[Group<'_>]) -> PathBuf {
@@ -92,7 +92,7 @@ fn a_site_with_limits_is_found_next_to_the_server() {
         (&[("", &own, all, "")], "", &[("", ControllerSetup::Enable), ("", ControllerSetup::AsIs)]),
         // Version 1 has the controllers.
         (&[("", "", "", ""), ("a", &own, "", "")], "a", &[("a", ControllerSetup::AsIs)]),
-        // A service with a group to itself.
+        // A service that is alone in its group.
         (
             &[("", "", all, all), ("a", &own, all, "")],
             "a",
@@ -112,7 +112,7 @@ fn a_site_with_limits_is_found_next_to_the_server() {
                 ("a/b", ControllerSetup::AsIs),
             ],
         ),
-        // It has no controllers that it could hand on, nor has the one above.
+        // It has no controllers to delegate, nor has the one above.
         (
             &[("", "", all, "cpu\n"), ("a", "", "cpu\n", ""), ("a/b", &own, "", "")],
             "a/b",

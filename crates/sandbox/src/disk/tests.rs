@@ -1,4 +1,4 @@
-//! Disks against the kernel, as root. What is in them is seen through mounts of their own.
+//! Disks against the kernel, as root. Their content is examined through mounts of their own.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
 
-/// Longest that an image is waited for that somebody gives up now.
+/// Longest wait for an image that is being detached.
 const SOON: Duration = Duration::from_secs(20);
 const NOT_AT_ALL: Duration = Duration::ZERO;
 pub(crate) const SIZE: DiskSize = DiskSize { bytes: 32 << 20, inodes: 1000 };
-/// Says to this binary that it is the process that holds an image, and which.
+/// Variable that makes this binary the process that holds an image, with the path of the image.
 const HOLD: &str = "COVE_TEST_HOLD";
 
-/// A directory of one test, with what makes disks in it.
+/// A directory of one test, with its disks.
 pub(crate) struct Place {
     pub(crate) disks: Disks,
     directory: PathBuf,
@@ -48,7 +48,7 @@ impl Drop for Place {
             let file = fs::read_to_string(device.path().join("loop/backing_file"));
             file.is_ok_and(|file| Path::new(&file).starts_with(&self.directory))
         };
-        // A thread is joined before its name space is gone.
+        // A thread can be joined before its namespace is removed.
         let is_left = || {
             let _interval = sys::poll(&[], Some(Duration::from_millis(1)));
             fs::read_dir("/sys/block").unwrap().map(Result::unwrap).any(ours)
@@ -62,7 +62,7 @@ impl Drop for Place {
     }
 }
 
-/// A file of the disk, by a path that goes through the mount.
+/// Returns the path of a file of the disk, through the mount.
 fn file(mount: &OwnedFd, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{UPPER}/workspace/{name}", mount.as_raw_fd()))
 }
@@ -105,8 +105,8 @@ fn a_disk_has_the_room_that_was_asked_for_and_little_more() {
     }
 }
 
-/// Room for 131072 files is 32 MiB of tables with nothing in them: they must not become data, not
-/// even when somebody (a backup) has read the whole template and its pages are in memory.
+/// Room for 131072 files is 32 MiB of empty tables: they must not become data, not even after
+/// another program (a backup) has read the whole template and its pages are in memory.
 #[test]
 fn an_empty_disk_takes_less_than_a_mebibyte_however_it_is_made() {
     let place = Place::new();
@@ -216,7 +216,7 @@ fn a_name_that_gets_another_image_while_one_waits_is_the_other_image() {
         write(&second, "which", b"second");
         drop(second);
         fs::rename(place.path("c"), &path).unwrap();
-        // It can have been faster than the new image; never slower than the lock of the old.
+        // It can be faster than the new image, but never slower than the lock of the old one.
         if let Ok(attached) = waiting.join().unwrap() {
             assert_eq!(fs::read(file(&attached.root, "which")).unwrap(), b"second");
         }
@@ -242,7 +242,7 @@ fn an_image_outlives_a_holder_that_is_killed_while_it_copies_and_writes() {
                     }
                 });
                 scope.spawn(hold_until_killed);
-                // Whoever would kill it is there for a shorter time than this takes.
+                // The parent that would kill it lives for a shorter time than this takes.
                 for number in 0..1000 {
                     let _busy = disk.copy_to(&disk.path.with_extension(number.to_string()));
                 }
@@ -251,14 +251,14 @@ fn an_image_outlives_a_holder_that_is_killed_while_it_copies_and_writes() {
     }
 }
 
-/// Says that the image is held, and waits to be killed, or for whoever would do that to be gone.
+/// Reports that the image is held, and waits to be killed, or for the end of the parent.
 fn hold_until_killed() {
     println!("\nholds");
     let _parent_gone = io::stdin().read_line(&mut String::new());
 }
 
-/// Starts this test again as the process that holds an image and does something with it, kills it,
-/// and wants the image. `name` is the test's.
+/// Starts this test again as a process that holds an image and calls `hold`, kills it, and attaches
+/// the image. `name` is the test's.
 fn check_holder(name: &str, hold: impl FnOnce(&AttachedDiskImage)) {
     if let Some(path) = std::env::var_os(HOLD) {
         let disk = AttachedDiskImage::attach(Path::new(&path), NOT_AT_ALL).unwrap();
@@ -279,7 +279,7 @@ fn check_holder(name: &str, hold: impl FnOnce(&AttachedDiskImage)) {
     assert!(lines.map_while(Result::ok).any(|line| line == "holds"));
     assert!(matches!(AttachedDiskImage::attach(&path, NOT_AT_ALL), Err(DiskError::InUse { .. })));
     holder.kill().unwrap();
-    // Whoever was frozen in it ends only when somebody wants the image.
+    // A process frozen in it ends only when the image is attached again.
     assert_eq!(read(&path, "a"), b"written before the end");
     holder.wait().unwrap();
 }
@@ -291,7 +291,7 @@ fn a_copy_is_of_one_moment_while_a_writer_goes_on() {
     }
 }
 
-/// Copies a disk while somebody writes, and perhaps makes it durable each time.
+/// Copies a disk while a program writes, and syncs each write if `durably`.
 fn check_copies(durably: bool) {
     let place = Place::new();
     let disk = place.disk("a");
@@ -299,7 +299,7 @@ fn check_copies(durably: bool) {
     let mut copied = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Each number is in the second file only when it is in the first.
+            // Each number is in the second file only if it is in the first.
             for number in 0u64..200_000 {
                 if done.load(Ordering::Relaxed) {
                     break;
@@ -332,7 +332,7 @@ fn check_copies(durably: bool) {
             let mount = layer.mount().unwrap();
             let lens = ["first", "second"]
                 .map(|name| fs::read(file(&mount, name)).map_or(0, |content| content.len()));
-            // The order of what was not made durable is the kernel's.
+            // The kernel chooses the order of writes that were not synced.
             let in_order = lens[0] == lens[1] || lens[0] == lens[1] + 8;
             assert!(in_order || !durably, "{lens:?}");
             assert!(lens.iter().all(|len| len % 8 == 0), "{lens:?}");
@@ -362,7 +362,7 @@ fn it_is_noticed_what_is_written_to_an_image() {
     assert!(!before.is_all_until(loops::writes(&disk.device).unwrap()));
 }
 
-/// Also when the test fails: the writer would never end.
+/// Also if the test fails: the writer would never end.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -371,7 +371,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Attaching a copy costs more than all else of a fork where files share content.
+/// Attaching a copy costs more than the rest of a fork if files share content.
 #[test]
 fn a_copy_that_nobody_has_attached_is_a_layer() {
     let place = Place::new();
@@ -379,7 +379,7 @@ fn a_copy_that_nobody_has_attached_is_a_layer() {
     write(&disk, "a", b"in its place");
     let copy = place.path("copy");
     disk.copy_to(&copy).unwrap();
-    // The mark of a disk that is in use goes when an image is detached.
+    // Detaching an image clears the flag of a disk in use.
     let image = File::open(&copy).unwrap();
     let mut incompatible = [0; 1];
     image.read_exact_at(&mut incompatible, 1024 + 0x60).unwrap();
@@ -414,7 +414,7 @@ fn an_image_whose_journal_was_not_replayed_is_a_layer_all_the_same() {
     let disk = place.disk("a");
     write(&disk, "a", b"in the journal");
     kernel::sync_fs(disk.root.as_fd()).unwrap();
-    // As after a loss of power: what the file has now, without the end of a mount.
+    // As after a power failure: the current content of the file, without an unmount.
     let copy = place.path("copy");
     fs::copy(place.path("a"), &copy).unwrap();
     assert!(image::needs_recovery(&File::open(&copy).unwrap(), &copy).unwrap());
@@ -461,7 +461,7 @@ fn what_is_deleted_leaves_the_image() {
     let disk = place.disk("a");
     let path = place.path("a");
     disk.sync().unwrap();
-    // What was trimmed once is looked at again.
+    // Space that was trimmed once is trimmed again.
     disk.trim().unwrap();
     let before = allocated(&path);
     write(&disk, "big", &vec![7; 20 << 20]);
@@ -553,7 +553,7 @@ fn no_more_templates_are_kept_than_there_may_be() {
     }
     let templates = fs::read_dir(place.path("templates")).unwrap().count();
     assert_eq!(templates, TEMPLATES_MAX);
-    // The first one is gone, and made again.
+    // The first template was removed, and is created again.
     place.disks.create(&place.path("again"), of(0)).unwrap();
     drop(AttachedDiskImage::attach(&place.path("again"), NOT_AT_ALL).unwrap());
 }

@@ -1,11 +1,11 @@
-//! What happens between a program's end and its answer, without a program.
+//! The time between a program's end and its answer, without a program.
 
 use std::task::{Context, Poll};
 
 use super::*;
 use crate::spec::ChunkStream;
 
-/// Never has room.
+/// A sink that never has room.
 struct Full;
 
 impl OutputSink for Full {
@@ -47,7 +47,7 @@ async fn drained(sink: &mut dyn OutputSink, bytes: &[u8], max: u64) -> (Duration
     (began.elapsed(), [exit.stdout_truncated, exit.stderr_truncated])
 }
 
-/// Time passes when nothing else can happen.
+/// Time advances when no task can run.
 #[tokio::test(start_paused = true)]
 async fn a_sink_that_never_has_room_holds_up_the_end_for_its_grace_only() {
     let (took, truncated) = drained(&mut Full, b"lost", 10).await;

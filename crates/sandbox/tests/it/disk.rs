@@ -24,7 +24,7 @@ tests![
 const SOON: Duration = Duration::from_secs(30);
 const SIZE: DiskSize = DiskSize { bytes: 64 << 20, inodes: 4096 };
 
-/// A directory of one test, with what makes disks in it.
+/// A directory of one test, with its disks.
 struct Place {
     disks: Disks,
     directory: PathBuf,
@@ -79,7 +79,7 @@ fn bash(script: &str) -> SessionProgram {
     }
 }
 
-/// What a script prints; it must not fail.
+/// Returns the output of a script, which must not fail.
 async fn run(session: &SandboxedSession, script: &str) -> String {
     let mut process = session.start(bash(script)).await.unwrap();
     let ProcessStreams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
@@ -96,7 +96,7 @@ async fn a_live_session_is_forked_and_goes_on(engine: Engine) {
     let parent_disk = place.disk("parent");
     let parent = session(&engine, &parent_disk, &[]).await;
     run(&parent, "echo before > a; echo home > ~/b; mkdir -m 700 own; echo x > own/x").await;
-    // Goes on all the time, also while the disk is copied.
+    // Runs all the time, also while the disk is copied.
     let mut writer = parent.start(bash("while :; do echo more >> log; done")).await.unwrap();
     let copied = {
         let to = place.path("frozen");
@@ -124,7 +124,7 @@ async fn tools_work_on_what_is_in_layers(engine: Engine) {
     let mut chain: Vec<Arc<AttachedLayer>> = Vec::new();
     let steps = [
         "mkdir -p src/deep && echo 1 > src/deep/file && ln src/deep/file hard && ln -s src link",
-        // What is below can be renamed as a whole, replaced, deleted and made again.
+        // Directories of a layer can be renamed as a whole, replaced, deleted and created again.
         "mv src moved && [ ! -e src ] && echo 2 >> moved/deep/file && sed -i s/1/one/ hard",
         "cat moved/deep/file && rm -r moved && mkdir moved && [ -z \"$(ls moved)\" ] && mv moved src",
         "find . -xdev | sort | tr '\\n' ' ' && cat hard && tar cf /tmp/t . && tar tf /tmp/t | wc -l",
@@ -174,7 +174,7 @@ async fn a_disk_is_free_when_its_session_has_ended(engine: Engine) {
     let held = AttachedDiskImage::attach(&path, Duration::ZERO);
     assert!(matches!(held, Err(DiskError::InUse { .. })), "{held:?}");
     drop(it);
-    // As soon as the kernel has taken the sandbox down, which nobody tells us.
+    // As soon as the kernel has removed the sandbox, of which there is no notification.
     let disk = AttachedDiskImage::attach(&path, SOON).unwrap();
     let it = session(&engine, &disk, &[]).await;
     assert_eq!(run(&it, "cat a").await, "kept\n");

@@ -1,4 +1,4 @@
-//! Files and links that are placed, and who can change them.
+//! Placed files and links, and who can change them.
 
 use std::io::{Seek, Write};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn file(path: &str, content: WorkspaceContent) -> WorkspaceFile {
     WorkspaceFile { path: path.to_owned(), content, executable: false }
 }
 
-/// Megabytes that do not repeat.
+/// Returns megabytes of content without repetition.
 fn content() -> Vec<u8> {
     (0u32..1 << 20).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
 }
@@ -98,7 +98,7 @@ async fn more_shared_files_than_descriptors_arrive_as_well(engine: Engine) {
     assert_eq!(text(&exit.stdout), expected);
 }
 
-/// A file of the host that goes away.
+/// A file of the host that is removed afterwards.
 struct HostFile(PathBuf);
 
 impl HostFile {
@@ -160,7 +160,7 @@ async fn links_are_placed_as_they_are_and_followed_by_the_program_only(engine: E
     }
 }
 
-/// A first program leaves links where the second one's files and links are to go.
+/// A first program leaves links at the names of the second one's files and links.
 async fn nothing_is_placed_through_a_link_of_the_program(engine: Engine) {
     let link = |path: &str| vec![(path.to_owned(), "/tmp".to_owned())];
     let here = |path: &str| vec![file(path, b"placed\n".to_vec().into())];
@@ -175,7 +175,7 @@ async fn nothing_is_placed_through_a_link_of_the_program(engine: Engine) {
         let error = sandbox.run(second, &mut ()).await.unwrap_err();
         assert!(matches!(error, SandboxError::File(_)), "{error}");
     }
-    // A file takes the place of the link itself.
+    // A file replaces the link itself.
     let mut sandbox = engine.sandbox().await.unwrap();
     assert_eq!(sandbox.run(first(), &mut ()).await.unwrap().code, Some(0));
     let second =

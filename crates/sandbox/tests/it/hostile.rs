@@ -1,4 +1,4 @@
-//! Programs that misuse what they are given: terminals above all.
+//! Programs that misuse their resources: terminals above all.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn a_program_may_close_its_terminal_and_go_on(engine: Engine) {
     let script = "echo before; exec 0<&- 1>&- 2>&-; sleep 0.2; exit 3";
     let exit = run(&engine, at_terminal(shell(script))).await;
     assert_eq!((exit.code, text(&exit.stdout)), (Some(3), "before\r\n".into()));
-    // Out of the session, so that its end hangs nothing up.
+    // Leaves the session, so that its end hangs up no terminal.
     let script = "import os, time\n\
                   print('before')\n\
                   for n in range(3): os.close(n)\n\
@@ -52,7 +52,7 @@ async fn who_keeps_the_terminal_open_delays_nothing(engine: Engine) {
     assert!(exit.wall < Duration::from_secs(20), "{exit:?}");
 }
 
-/// Two sandboxes with a terminal each: each is the only one that its programs find.
+/// Two sandboxes with a terminal each: programs find only their own.
 async fn nobody_gets_a_terminal_of_somebody_else(engine: Engine) {
     let victim = "tty; read secret; echo got $secret";
     let victim = Live::start(&engine, at_terminal(shell(victim))).await;
@@ -77,7 +77,7 @@ async fn nobody_gets_a_terminal_of_somebody_else(engine: Engine) {
 
 async fn calls_that_reach_beyond_the_terminal_are_denied(engine: Engine) {
     // TIOCSTI types, TIOCLINUX and TIOCSETD are kernel surface, TIOCCONS takes the console, and a
-    // terminal that another session has is not to be taken by force.
+    // terminal of another session cannot be stolen.
     let script = "import fcntl, os\n\
                   def answer(request, argument):\n    \
                   try: fcntl.ioctl(0, request, argument); return 'DONE'\n    \
@@ -121,7 +121,7 @@ async fn a_terminal_whose_output_nobody_takes_ends_at_the_wall_limit(engine: Eng
 /// The reader opens the pipe for writing as well, and cannot do more to the writer than that.
 async fn a_pipe_to_another_sandbox_gives_no_way_in(engine: Engine) {
     let (read, write) = std::io::pipe().unwrap();
-    // Each line at once: what the reader writes must not come into the middle of one.
+    // Each line in one write, so that the reader's output does not split a line.
     let writer = "import os\n\
                   for n in range(100): os.write(1, b'%d\\n' % n)\n";
     let reader = "import os, fcntl\n\
@@ -141,8 +141,8 @@ async fn a_pipe_to_another_sandbox_gives_no_way_in(engine: Engine) {
     assert_eq!(text(&reader.stdout), "1 True\n", "{reader:?}");
 }
 
-/// The program moves its children into groups of their own and leaves; a signal finds its group and
-/// nobody else, and least of all the init.
+/// The program moves its children into groups of their own and exits; a signal reaches only its
+/// group, and never the init.
 async fn signals_cannot_be_sent_out_of_the_sandbox_by_its_owner(engine: Engine) {
     let script = "import os, time\n\
                   if os.fork() == 0:\n    os.setpgid(0, 0); print('moved'); time.sleep(60)\n\
@@ -152,7 +152,7 @@ async fn signals_cannot_be_sent_out_of_the_sandbox_by_its_owner(engine: Engine) 
     program.ask(ProgramControl::Signal(15)).await;
     let exit = program.exit().await;
     assert_eq!((exit.signal, exit.stopped), (Some(15), false), "{exit:?}");
-    // Still as many sandboxes as before can be had.
+    // The number of usable sandboxes is unchanged.
     assert_eq!(text(&run(&engine, shell("echo fine")).await.stdout), "fine\n");
 }
 
@@ -164,7 +164,7 @@ async fn nothing_of_a_command_is_counted_for_the_next(engine: Engine) {
         command
     };
     let fill = "import mmap\nm = mmap.mmap(-1, 48 << 20)\nm.write(bytes(48 << 20))";
-    // More than there are slots, so that each has seen all of them.
+    // More than the number of slots, so that each has seen all of them.
     for round in 0..10 {
         let ended = run(&engine, limited(python(fill), 256, 16)).await;
         assert_eq!(ended.code, Some(0), "{round}: {ended:?}");
@@ -173,7 +173,7 @@ async fn nothing_of_a_command_is_counted_for_the_next(engine: Engine) {
         assert!(ended.oom_kills > 0 && ended.code.is_none(), "{round}: {ended:?}");
         let ended = run(&engine, limited(shell("sleep 9 & sleep 9 & kill %1 %2"), 64, 8)).await;
         assert!(ended.processes_peak >= 3, "{round}: {ended:?}");
-        // Its files are gone with it; what they took is not the next one's.
+        // Its files are removed with it; their memory does not count for the next one.
         let ended = run(&engine, limited(shell("head -c 4M /dev/zero > /tmp/x"), 64, 8)).await;
         assert_eq!(ended.code, Some(0), "{round}: {ended:?}");
         for _ in 0..2 {
@@ -185,7 +185,7 @@ async fn nothing_of_a_command_is_counted_for_the_next(engine: Engine) {
     }
 }
 
-/// The arguments count as the program's memory before it is one.
+/// Before `execve`, the arguments count as the program's memory.
 async fn arguments_beyond_the_memory_limit_end_the_program_and_nothing_else(engine: Engine) {
     let words = vec!["x".repeat(100_000); 16];
     let mut argv = vec!["/bin/true"];

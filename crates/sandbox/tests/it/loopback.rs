@@ -1,4 +1,4 @@
-//! Executions with a loopback: their caller listens there, and nobody else is near it.
+//! Executions with a loopback: their caller listens there, and no other process can reach it.
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ tests![
     listeners_that_nobody_takes_are_closed,
 ];
 
-/// Longest wait for what comes at once.
+/// Longest wait for an immediate event.
 const SOON: Duration = Duration::from_secs(20);
 
-/// The command with ports, and where their sockets come.
+/// Returns the command with ports, and the receiver of their sockets.
 pub(crate) fn with_ports(
     command: SandboxCommand,
     ports: &[u16],
@@ -40,7 +40,7 @@ pub(crate) fn with_ports(
     (SandboxCommand { listen: Some(listen), ..command }, listeners)
 }
 
-/// Answers every connection with the port and what it has sent, in capitals, until it is dropped.
+/// Answers every connection with the port and its input, in capitals, until it is dropped.
 async fn serve(listeners: oneshot::Receiver<Vec<TcpListener>>) {
     let Ok(listeners) = listeners.await else { return };
     let mut serving = JoinSet::new();
@@ -72,7 +72,7 @@ async fn served(engine: &Engine, command: SandboxCommand, ports: &[u16]) -> Prog
     served_in(&mut engine.connected_sandbox().await.unwrap(), command, ports).await
 }
 
-/// Asks each of these ports, and prints what it is told, or the error.
+/// Connects to each of these ports, and prints the answer or the error.
 fn client(ports: &[u16]) -> SandboxCommand {
     python(&format!(
         "import errno, socket\n\
@@ -124,12 +124,12 @@ async fn a_program_with_a_loopback_has_no_way_out(engine: Engine) {
     let port = host.local_addr().unwrap().port();
     let exit = served(&engine, python(&ways_out(port)), &[5432]).await;
     assert_eq!(text(&exit.stdout), NO_WAYS_OUT, "{}", text(&exit.stderr));
-    // A port of the same number is another one.
+    // The host's port with the same number is a different one.
     let exit = served(&engine, client(&[port]), &[port]).await;
     assert_eq!(text(&exit.stdout), format!("{port} HELLO\n"));
     host.set_nonblocking(true).unwrap();
     assert!(host.accept().is_err());
-    // What is denied to programs without a loopback still is.
+    // Operations denied to programs without a loopback are denied here, too.
     let script = "import fcntl, os, socket\n\
                   def errno(f):\n    \
                   try: f(); return 0\n    \
@@ -166,7 +166,7 @@ async fn the_next_program_of_the_slot_finds_no_loopback(engine: Engine) {
             kept = listeners => kept.unwrap(),
         };
         drop(sandbox);
-        // More than there are slots.
+        // More than the number of slots.
         for _ in 0..10 {
             let exit = run(&engine, python(LOOK)).await;
             assert_eq!(text(&exit.stdout), "0 0 1\n", "round {round}: {}", text(&exit.stderr));
@@ -193,7 +193,7 @@ async fn only_the_command_that_asks_has_a_loopback(engine: Engine) {
     assert_eq!(text(&after.stdout), "EAFNOSUPPORT\n");
 }
 
-/// And so have programs with a terminal, and with more to say than a message holds.
+/// The same for programs with a terminal, and with more output than a message holds.
 async fn runtimes_that_wait_have_one_too(engine: Engine) {
     let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let script = ways_out(host.local_addr().unwrap().port());
@@ -253,7 +253,7 @@ async fn listeners_that_nobody_takes_are_closed(engine: Engine) {
     drop(listeners);
     let exit = engine.connected_sandbox().await.unwrap().run(command, &mut ()).await.unwrap();
     assert!(text(&exit.stdout).starts_with("ECONN"), "{exit:?}");
-    // Those of a program that does not start do not come.
+    // The sockets of a program that does not start are not sent.
     let file = sandbox::WorkspaceFile {
         path: "large".into(),
         content: vec![0; 1 << 20].into(),

@@ -1,7 +1,7 @@
-//! The engine against the real kernel, by what programs in its sandboxes see.
+//! The engine against the real kernel, as seen by programs in its sandboxes.
 //!
 //! Not libtest's `main`: the engine starts this binary again as its spawners, and must do so before
-//! there is a second thread. Arguments are parts of names, as libtest takes them.
+//! there is a second thread. Arguments are parts of names, as in libtest.
 #![expect(
     clippy::unwrap_used,
     reason = "Clippy knows tests by libtest's attributes, which this binary does without"

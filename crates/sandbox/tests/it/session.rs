@@ -1,4 +1,4 @@
-//! Sessions: many programs in one sandbox, and what they cannot do to it.
+//! Sessions: many programs in one sandbox, and the limits of what they can do to it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,16 +43,16 @@ tests![
     a_session_ends_with_its_spawner,
 ];
 
-/// No capability.
+/// No capabilities.
 const NONE: &str = "0000000000000000";
-/// What there is beside programs: the process that forks them.
+/// Processes in addition to programs: the one that forks them.
 const FORK_SERVER: u64 = 1;
-/// What a program sees of the session: itself.
+/// Processes that a program sees in the session: only itself.
 const PS: &str = "bash ps 1\n";
-/// How long anything may take on a busy machine.
+/// Longest wait on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// A session with a disk of its own, in a directory that goes with it.
+/// A session with a disk of its own, in a directory that is removed with it.
 pub(crate) struct Live {
     pub(crate) session: SandboxedSession,
     pub(crate) disk: Option<AttachedDiskImage>,
@@ -128,7 +128,7 @@ pub(crate) fn shell(script: &str) -> SessionProgram {
     program(&["/bin/bash", "-c", script])
 }
 
-/// What a program writes to its standard output.
+/// Returns the standard output of a program.
 pub(crate) fn pipe(process: &mut SessionProcess) -> &mut pipe::Receiver {
     match &mut process.streams {
         ProcessStreams::Pipes(pipes) => &mut pipes.stdout,
@@ -136,7 +136,7 @@ pub(crate) fn pipe(process: &mut SessionProcess) -> &mut pipe::Receiver {
     }
 }
 
-/// Reads until this has come.
+/// Reads until the output contains `end`.
 pub(crate) async fn read_until(from: &mut (impl AsyncRead + Unpin), end: &str) -> String {
     let mut seen = String::new();
     while !seen.contains(end) {
@@ -149,7 +149,7 @@ pub(crate) async fn read_until(from: &mut (impl AsyncRead + Unpin), end: &str) -
     seen
 }
 
-/// Reads what is there already.
+/// Reads the available output.
 async fn drain(from: &mut pipe::Receiver) -> String {
     let mut seen = Vec::new();
     let mut room = [0; 4096];
@@ -166,7 +166,7 @@ async fn echo(process: &mut SessionProcess, line: &str) -> String {
     read_until(&mut pipes.stdout, "\n").await
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) async fn eventually<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
     let wait = async {
         while !is_so().await {
@@ -181,7 +181,7 @@ fn kill(pid: &str) {
     assert!(killed.unwrap().success());
 }
 
-/// The pids of processes with this name and this parent, as the host sees them.
+/// Returns the pids of processes with this name and this parent, as the host sees them.
 fn processes(name: &str, parent: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -214,7 +214,7 @@ async fn a_program_starts_and_ends(engine: Engine) {
     let elsewhere = SessionProgram { cwd: Some(b"/tmp".to_vec()), ..shell("pwd; kill -9 $$") };
     let output = Output::of(live.start(elsewhere).await).await;
     assert_eq!((output.stdout.as_str(), output.end.signal), ("/tmp\n", Some(9)));
-    // Larger than a frame may be.
+    // Larger than the maximum of a frame.
     let long = "x".repeat(100_000);
     let mut large = shell("echo ${#LONG} ${#1}");
     large.env.push(format!("LONG={long}").into_bytes());
@@ -288,7 +288,7 @@ async fn a_terminal_has_a_size_and_tells_of_another(engine: Engine) {
     let script = "trap 'stty size; exit 7' WINCH; tty; stty size; while :; do sleep 0.01; done";
     let terminal = Some(TerminalDimensions { rows: 20, cols: 70 });
     let mut first = live.start(SessionProgram { terminal, ..shell(script) }).await;
-    // Another one beside it is another terminal.
+    // A second one beside it is another terminal.
     let other = live.start(SessionProgram { terminal, ..shell("tty") }).await;
     let ProcessStreams::Terminal(mut other) = other.streams else { panic!("pipes") };
     assert_eq!(read_until(&mut other, "\r\n").await, "/dev/pts/1\r\n");
@@ -299,7 +299,7 @@ async fn a_terminal_has_a_size_and_tells_of_another(engine: Engine) {
     time::timeout(SOON, ours.read_to_end(&mut rest)).await.unwrap().unwrap();
     assert_eq!(text(&rest), "30 90\r\n");
     assert_eq!(first.handle.wait().await.unwrap().code, Some(7));
-    // What is typed arrives, and is an interrupt where it says so.
+    // Input arrives, and its interrupt character interrupts.
     let process =
         live.start(SessionProgram { terminal, ..shell("read x; echo got $x; cat") }).await;
     let (mut handle, ProcessStreams::Terminal(mut ours)) = (process.handle, process.streams) else {
@@ -327,13 +327,13 @@ async fn signals_reach_a_group_or_its_leader(engine: Engine) {
     read_until(pipe(&mut process), "ready\n").await;
     process.handle.signal_alone(libc::SIGTERM).await.unwrap();
     assert_eq!(process.wait().await.unwrap().code, Some(5));
-    // Whom nobody waits for any more; signals to it are no error.
+    // The process has been reaped; signals to it are no error.
     process.signal(libc::SIGTERM).await.unwrap();
     live.session.signal(1, libc::SIGKILL).await.unwrap();
     assert!(process.signal(0).await.is_err() && process.signal(64).await.is_err());
 }
 
-/// What nobody has waited for is reaped by the init, and tells nobody.
+/// The init reaps processes that have no waiting parent, without a report.
 async fn orphans_are_reaped(engine: Engine) {
     let live = Live::new(&engine).await;
     let script = "for i in $(seq 50); do (setsid sh -c 'exit 3' &); done; \
@@ -369,18 +369,18 @@ async fn nobody_can_harm_the_init(engine: Engine) {
     assert!(live.session.is_alive());
 }
 
-/// As the host sees it: what the init may do is to signal, to become the user and to give files
-/// away, and the policy of programs holds for it.
+/// As the host sees it: the init may only signal, become the user and give files away, and the
+/// policy of programs applies to it.
 async fn the_init_has_given_up_its_privileges(engine: Engine) {
     let live = Live::new(&engine).await;
     let spawners: Vec<String> = processes("cove-spawner", &std::process::id().to_string());
     let restricted = || {
         let inits = spawners.iter().flat_map(|spawner| processes("cove-init", spawner));
         let statuses = inits.filter_map(|pid| std::fs::read_to_string(status(&pid)).ok());
-        // One that waits for its session is not restricted yet.
+        // An init that waits for its session is not restricted yet.
         statuses.filter(|status| field(status, "Seccomp") == "2").collect::<Vec<_>>()
     };
-    // Those of sessions that were dropped may still be there.
+    // Those of dropped sessions may still exist.
     eventually(|| async { restricted().len() == 1 }).await;
     for status in restricted() {
         assert!(field(&status, "NSpid").ends_with("\t1"), "{status}");
@@ -402,7 +402,7 @@ async fn a_fork_bomb_ends_where_its_session_does(engine: Engine) {
                 except OSError: time.sleep(0.01)";
     let mut bomb = live.start(program(&["/usr/bin/python3", "-c", bomb])).await;
     eventually(|| async { live.session.usage().await.unwrap().processes >= 40 }).await;
-    // The init is outside of the limit, and so is what it starts.
+    // The limit does not apply to the init, nor to the programs that it starts.
     let usage = live.session.usage().await.unwrap();
     assert!(usage.processes <= 42, "{usage:?}");
     assert_eq!(live.shell("echo $((1 + 1))").await.stdout, "2\n");
@@ -426,7 +426,7 @@ async fn lack_of_memory_ends_one_program_and_not_the_others(engine: Engine) {
     assert_eq!(usage.oom_kills, 2, "{usage:?}");
     assert!((32 << 20..=64 << 20).contains(&usage.memory_peak_bytes), "{usage:?}");
     assert!(usage.memory_bytes < usage.memory_peak_bytes, "{usage:?}");
-    // Memory that belongs to no process: programs cannot start, and the init goes on.
+    // Memory that belongs to no process: programs cannot start, and the init lives on.
     let hog = "head -c 80M /dev/zero > /dev/shm/hog";
     let end = live.shell(hog).await.end;
     assert!(end.oom_kills > 0 || end.code != Some(0), "{end:?}");
@@ -436,7 +436,7 @@ async fn lack_of_memory_ends_one_program_and_not_the_others(engine: Engine) {
 
 async fn who_floods_or_closes_its_streams_holds_up_nobody(engine: Engine) {
     let live = Live::new(&engine).await;
-    // Nobody reads them.
+    // Their output is not read.
     let floods: Vec<SessionProcess> =
         [live.start(shell("yes")).await, live.start(shell("yes >&2")).await].into_iter().collect();
     let terminal = Some(TerminalDimensions { rows: 20, cols: 70 });
@@ -468,7 +468,7 @@ async fn ports_belong_to_their_session(engine: Engine) {
         let refused = session.connect(port).await;
         assert!(matches!(refused, Err(SandboxError::PortRefused(p)) if p == port), "{refused:?}");
     }
-    // The other way round: we serve, and a program connects.
+    // The other way round: the server listens, and a program connects.
     let listener = other.session.listen(0).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let client = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo hi >&3; cat <&3");
@@ -482,8 +482,8 @@ async fn ports_belong_to_their_session(engine: Engine) {
     assert!(matches!(&taken, Err(SandboxError::Refused(f)) if f.errno == libc::EADDRINUSE));
 }
 
-/// The server serves its ports inside for programs inside: whoever comes through the server would
-/// act in their name.
+/// The server's ports in the sandbox are for programs inside: a caller that came through the server
+/// would act in their name.
 async fn no_connection_leads_to_what_the_server_serves(engine: Engine) {
     let live = Live::new(&engine).await;
     let of_server = |answer: &Result<_, SandboxError>, port: u16| match answer {
@@ -497,16 +497,16 @@ async fn no_connection_leads_to_what_the_server_serves(engine: Engine) {
         let refused = live.session.connect(port).await;
         assert!(of_server(&refused, port), "{refused:?}");
     }
-    // Other ways to write the address lead programs there, and nobody else.
+    // Other ways to write the address work for programs there, and only for them.
     let client = "for host in 127.0.0.1 127.0.0.2 localhost; do\n\
                   (exec 3<>/dev/tcp/$host/8181) 2>/dev/null && echo $host; done; true";
     let reached = Output::of(live.start(shell(client)).await).await.stdout;
     assert_eq!(reached, "127.0.0.1\nlocalhost\n");
-    // Nor after it was taken back: a connection on its way could still arrive at the next one.
+    // Nor after the listener was dropped: a pending connection could still arrive at the next one.
     drop(first);
     let refused = live.session.connect(8181).await;
     assert!(of_server(&refused, 8181), "{refused:?}");
-    // A program's port stays the program's, also when the server wanted it.
+    // A program's port stays the program's, even if the server has requested it.
     let server = "import socket\n\
                   s = socket.create_server(('127.0.0.1', 8100)); print('ready', flush=True)\n\
                   while True:\n    c, _ = s.accept(); c.sendall(b'program'); c.close()";
@@ -520,7 +520,7 @@ async fn no_connection_leads_to_what_the_server_serves(engine: Engine) {
     assert_eq!(answer, "program");
 }
 
-/// A connection and a listener that come at the same time, in any order, never meet.
+/// Concurrent connections and listeners, in any order, never meet.
 async fn a_listener_that_comes_meanwhile_gets_no_connection(engine: Engine) {
     let live = Live::new(&engine).await;
     for port in 9000..9040 {
@@ -533,8 +533,8 @@ async fn a_listener_that_comes_meanwhile_gets_no_connection(engine: Engine) {
     }
 }
 
-/// Tries a port of the host, the network, and every kind of socket there might be; what it prints
-/// where there is only a loopback is [`NO_WAYS_OUT`].
+/// Tries a port of the host, the network, and every possible kind of socket; with only a loopback
+/// it prints [`NO_WAYS_OUT`].
 pub(crate) fn ways_out(port: u16) -> String {
     format!(
         "import errno, socket\n\
@@ -572,7 +572,7 @@ async fn there_is_no_way_to_the_host_or_the_network(engine: Engine) {
     assert_eq!(text(&exit.stdout), "97\n");
 }
 
-/// Not even what a connection leaves behind is there for the next session of the slot.
+/// Not even the remains of a connection are there for the next session of the slot.
 async fn a_network_that_was_used_is_not_used_again(engine: Engine) {
     let counters = "cat /proc/self/net/dev | tail -1 | tr -s ' ' | cut -d ' ' -f 3; \
                     grep -c . /proc/self/net/tcp";
@@ -595,14 +595,14 @@ async fn a_frozen_session_stands_still(engine: Engine) {
     drain(pipe(&mut clock)).await;
     time::sleep(Duration::from_millis(100)).await;
     assert_eq!(drain(pipe(&mut clock)).await, "");
-    // The init is not frozen; what it starts is.
+    // The init is not frozen; programs that it starts are.
     assert!(live.session.usage().await.unwrap().processes > 0);
     let waiting = live.start(shell("echo thawed")).await;
     assert!(waiting.handle.end().is_none());
     live.session.thaw().await.unwrap();
     assert_eq!(Output::of(waiting).await.stdout, "thawed\n");
     read_until(pipe(&mut clock), "tick\n").await;
-    // One that is dropped in this state ends as well, and its slot holds others.
+    // A frozen session that is dropped ends as well, and its slot is reused.
     live.session.freeze().await.unwrap();
     let ended = live.session.ended();
     drop(live);
@@ -615,8 +615,8 @@ async fn a_frozen_session_stands_still(engine: Engine) {
     }
 }
 
-/// Value of `cpu.shares` or `cpu.weight` of the group of a process, with the whole one of that
-/// file.
+/// Returns the value of `cpu.shares` or `cpu.weight` of the group of a process, and the whole share
+/// of that file.
 fn cpu_share(pid: &str) -> Option<(u32, u32)> {
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     groups.lines().find_map(|line| {
@@ -637,8 +637,8 @@ fn cpu_share(pid: &str) -> Option<(u32, u32)> {
     })
 }
 
-/// Nanoseconds that a process runs before another one has its turn, where the kernel lets a process
-/// choose (Linux 6.12 and later).
+/// Returns the time slice of a process in nanoseconds, if the kernel lets a process choose it
+/// (Linux 6.12 and later).
 fn time_slice(pid: &str) -> Option<u64> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());
@@ -666,7 +666,7 @@ async fn a_session_gets_its_part_of_the_processor(engine: Engine) {
         let pid = find().unwrap();
         let shares = "control groups share the processor where the tests run";
         let (share, whole) = cpu_share(&pid).expect(shares);
-        // Whatever an earlier session of the slot was given.
+        // Independent of an earlier session of the slot.
         assert_eq!(share, whole);
         assert!([None, Some(6_000_000)].contains(&time_slice(&pid)), "{:?}", time_slice(&pid));
         for (parts, expected) in [(4, whole / 4), (100_000, 2), (0, whole), (16, whole / 16)] {
@@ -779,7 +779,7 @@ async fn tools_work(engine: Engine) {
     }
 }
 
-/// Last, because it takes every spawner with it.
+/// Last, because it kills every spawner.
 async fn a_session_ends_with_its_spawner(engine: Engine) {
     let live = Live::new(&engine).await;
     let mut process = live.start(shell("sleep 60")).await;

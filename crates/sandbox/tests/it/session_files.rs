@@ -24,11 +24,11 @@ tests![
     programs_cannot_reach_the_helper,
 ];
 
-/// How long anything may take on a busy machine.
+/// Longest wait on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const DISK_BYTES: u64 = 64 << 20;
 
-/// A session with a disk of its own, in a directory that goes with it.
+/// A session with a disk of its own, in a directory that is removed with it.
 struct Live {
     session: SandboxedSession,
     files: SandboxFiles,
@@ -58,7 +58,7 @@ impl Live {
         Live { session, files, disk: Some(disk), directory }
     }
 
-    /// What a script writes; it must succeed.
+    /// Returns the output of a script, which must succeed.
     async fn shell(&self, script: &str) -> String {
         let bytes_of = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
         let program = SessionProgram {
@@ -119,7 +119,7 @@ async fn what_the_server_writes_is_the_programs_own(engine: Engine) {
     live.files.remove("made", ListDepth::Recursive).await.unwrap();
     assert_eq!(live.names(".").await, ["/workspace/a", "/workspace/a/b", "/workspace/a/b/file"]);
     assert_eq!(live.names("~").await, [""; 0]);
-    // What is not the user's is not the helper's either.
+    // The helper has no more access than the user.
     for path in ["/etc/x", "/usr/x", "/x"] {
         let denied = live.write(path, b"x").await;
         assert!(matches!(denied, Err(FilesError::PermissionDenied)), "{path}: {denied:?}");
@@ -128,7 +128,7 @@ async fn what_the_server_writes_is_the_programs_own(engine: Engine) {
     assert_eq!(live.files.attribute("a/b/file", "meta").await.unwrap(), b"data");
     assert_eq!(live.files.attributes("a/b/file").await.unwrap(), ["meta"]);
     assert!(live.files.disk_usage("/workspace").await.unwrap().entries >= 4);
-    // From one file system to the other, and back over what is there.
+    // From one file system to the other, and back over an existing file.
     live.files.rename("a", "/tmp/a").await.unwrap();
     live.files.rename("/tmp/a/b/file", "file").await.unwrap();
     assert_eq!(live.read("file").await, "hellomore\n");
@@ -171,7 +171,7 @@ async fn a_full_disk_is_told_and_nothing_is_left(engine: Engine) {
     assert_eq!(written.unwrap_err().raw_os_error(), Some(28), "ENOSPC");
     drop(writer);
     assert_eq!(live.names(".").await, [""; 0]);
-    // The room is back as soon as the file is closed, which another thread does.
+    // The space is free as soon as the file is closed, which another thread does.
     let disk = live.disk.as_ref().unwrap();
     let room_is_back = async {
         while disk.usage().unwrap().bytes > before.bytes + (1 << 20) {
@@ -188,7 +188,7 @@ async fn a_full_disk_is_told_and_nothing_is_left(engine: Engine) {
     live.write("one more", b"x").await.unwrap();
 }
 
-/// Waits until this is told of this file.
+/// Waits until this event of this file is reported.
 async fn until(watch: &mut Watch, kind: WatchKind, path: &str) {
     let found = async {
         while let Some(event) = watch.next().await {
@@ -216,7 +216,7 @@ async fn a_watch_tells_what_programs_do(engine: Engine) {
     until(&mut watch, WatchKind::Create, "x/y/z").await;
     live.shell("rm d/x/y/z").await;
     until(&mut watch, WatchKind::Remove, "x/y/z").await;
-    // More at a time than anybody can be told of: it is said, and it goes on.
+    // More events at a time than can be reported: an overflow is reported, and the watch continues.
     live.shell("for i in $(seq 1000); do : > d/$i; rm d/$i; done; : > d/last").await;
     until(&mut watch, WatchKind::Create, "last").await;
     live.shell("rm -r d").await;
@@ -266,7 +266,7 @@ async fn what_a_layer_has_is_moved_and_replaced(engine: Engine) {
 async fn programs_cannot_reach_the_helper(engine: Engine) {
     let live = Live::new(&engine).await;
     live.write("file", b"x").await.unwrap();
-    // Not even seen: what is another user's is not in /proc.
+    // Processes of other users are not even visible in /proc.
     let seen = live.shell("cat /proc/[0-9]*/comm | sort -u; kill -9 -1; true").await;
     assert!(!seen.contains("cove"), "{seen}");
     let script = "for pid in $(seq 2 60); do [ $pid = $$ ] || kill -9 $pid 2>/dev/null; done; \
@@ -275,11 +275,11 @@ async fn programs_cannot_reach_the_helper(engine: Engine) {
     assert_eq!(live.shell(script).await, "0\n");
     assert!(live.files.is_alive());
     assert_eq!(live.read("file").await, "x");
-    // Nor does the helper show itself, or what it has open.
+    // The helper does not expose itself either, or its open files.
     for path in ["/proc/self/mem", "/proc/self/environ", "/proc/self/maps", "/proc/1/status"] {
         assert!(live.files.read(path).await.is_err(), "{path}");
     }
-    // A program that holds what is asked for holds up nobody.
+    // A program that blocks the requested file delays no request.
     live.shell("mkfifo pipe; (exec 3<>pipe; sleep 1000) > log 2>&1 & disown").await;
     let refused = time::timeout(SOON, live.files.read("pipe")).await.unwrap();
     assert!(matches!(refused, Err(FilesError::Invalid(_))), "{refused:?}");

@@ -1,5 +1,5 @@
-//! Sessions whose programs attack what they live in: the init, the disk, the kernel's memory, and
-//! what the server is told of them.
+//! Sessions whose programs attack the init, the disk, the kernel's memory, and the server's view of
+//! them.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -22,7 +22,7 @@ fn python(script: &str) -> sandbox::SessionProgram {
     program(&["/usr/bin/python3", "-c", script])
 }
 
-/// Who ends as fast as others are started, so that there is always somebody to reap.
+/// Processes end as fast as others start, so that there is always one to reap.
 async fn a_storm_of_orphans_does_not_hold_up_the_init(engine: Engine) {
     let live = Live::new(&engine).await;
     let storm = "import os\n\
@@ -44,7 +44,7 @@ async fn a_storm_of_orphans_does_not_hold_up_the_init(engine: Engine) {
     time::timeout(SOON, ended).await.unwrap();
 }
 
-/// It is memory of the kernel, and some of it is in no process's account.
+/// It is kernel memory, and some of it is in no process's account.
 async fn what_waits_in_sockets_is_limited(engine: Engine) {
     let pairs = "kept, sent = [], 0\n\
                  for _ in range(count):\n    \
@@ -63,15 +63,15 @@ async fn what_waits_in_sockets_is_limited(engine: Engine) {
     for pair in [local, loopback] {
         let live = Live::with(&engine, limits).await;
         let output = Output::of(live.start(python(&[pair, pairs].concat())).await).await;
-        // Either it was told that there is no more room, or it was ended for want of it.
+        // Either it got an error about the limit, or it was killed for lack of memory.
         let sent_mib: Option<u64> = output.stdout.trim().parse().ok();
         let is_held = sent_mib.map_or(output.end.oom_kills > 0, |sent| sent <= 64);
         assert!(is_held, "{pair}: {} {} {:?}", output.stdout, output.stderr, output.end);
     }
 }
 
-/// Calls that a file system has for its administrator, marks that an overlay believes, devices and
-/// special bits: nothing of it works through the mounts of a session.
+/// Administrative calls of file systems, markers that an overlay interprets, devices and special
+/// bits: none of these works through the mounts of a session.
 async fn what_a_disk_can_do_beyond_files_is_not_for_programs(engine: Engine) {
     let live = Live::new(&engine).await;
     let script = "import array, ctypes, fcntl, os, struct\n\
@@ -105,8 +105,8 @@ async fn what_a_disk_can_do_beyond_files_is_not_for_programs(engine: Engine) {
     assert_eq!(output.stdout, "\n/ /dev/pts\n", "{}", output.stderr);
 }
 
-/// Deeper than what fits into one record: it is said that something is missing, and what comes
-/// then is told again.
+/// A path that does not fit into one record: an overflow is reported, and later events are reported
+/// again.
 async fn a_path_that_is_too_long_to_be_told_ends_no_watch(engine: Engine) {
     let live = Live::new(&engine).await;
     let files = live.session.files().await.unwrap();
@@ -130,12 +130,13 @@ async fn a_path_that_is_too_long_to_be_told_ends_no_watch(engine: Engine) {
     assert!(kinds.contains(&WatchKind::Overflow), "{kinds:?}");
 }
 
-/// The server has no room for descriptors that it is sent. That fails requests and ends nothing.
+/// The server has no free descriptors for those that it receives. That fails requests, but ends no
+/// session.
 async fn a_server_without_descriptors_loses_no_session(engine: Engine) {
     let live = Live::new(&engine).await;
     live.shell("echo content > file").await;
     let files = live.session.files().await.unwrap();
-    // Started before, because nothing can be started without descriptors.
+    // Started before, because no process can be started without descriptors.
     let script = "soft=$(prlimit --pid $0 --nofile --noheadings --output=SOFT)\n\
                   prlimit --pid $0 --nofile=0: && echo set && read x\n\
                   prlimit --pid $0 --nofile=$soft: && echo back";

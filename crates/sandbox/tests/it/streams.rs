@@ -1,4 +1,4 @@
-//! Streams, signals and descriptors: what goes in, what comes out, and when it ends.
+//! Streams, signals and descriptors: input, output, and ends.
 
 use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::os::fd::OwnedFd;
@@ -37,7 +37,7 @@ fn handle(write: impl Into<OwnedFd>) -> OutputMode {
     OutputMode::Handle(write.into())
 }
 
-/// Everything up to the end of a pipe.
+/// Reads everything up to the end of a pipe.
 async fn read_all(mut from: std::io::PipeReader) -> Vec<u8> {
     let reading = tokio::task::spawn_blocking(move || {
         let mut all = Vec::new();
@@ -74,7 +74,7 @@ async fn a_pipe_ends_with_its_program_and_not_with_its_sandbox(engine: Engine) {
         let command = SandboxCommand { stdout: handle(write), last, ..shell(&script) };
         let exit = sandbox.run(command, &mut ()).await.unwrap();
         assert_eq!((exit.code, exit.stdout.len()), (Some(0), 0));
-        // The sandbox is still here.
+        // The sandbox still exists.
         assert_eq!(text(&read_all(read).await), expected);
     }
     drop(sandbox);
@@ -150,7 +150,7 @@ async fn descriptors_have_the_numbers_that_were_asked_for(engine: Engine) {
     let exit = run(&engine, SandboxCommand { extra, ..python(script) }).await;
     assert_eq!((exit.code, text(&exit.stdout)), (Some(0), "[0, 1, 2, 3, 5]\n".into()), "{exit:?}");
     assert_eq!(text(&read_all(taken).await), "THROUGH THREE TO FIVE");
-    // As many as there may be, in an order in which each has another's number.
+    // The maximum number, in an order in which each has another's number.
     let numbers: Vec<u32> = (3..).take(EXTRA_MAX).collect();
     let mut extra = Vec::new();
     let mut readers = Vec::new();
@@ -159,7 +159,7 @@ async fn descriptors_have_the_numbers_that_were_asked_for(engine: Engine) {
         extra.push((*number, write.into()));
         readers.push((*number, read));
     }
-    // Not the shell, which keeps numbers from 10 on for itself.
+    // Not the shell, which uses numbers from 10 on itself.
     let script = "import os\nfor n in range(3, 19): os.write(n, f'is {n}\\n'.encode())";
     let exit = run(&engine, SandboxCommand { extra, ..python(script) }).await;
     assert_eq!((exit.code, text(&exit.stderr)), (Some(0), String::new()));
@@ -223,7 +223,7 @@ async fn a_signal_reaches_the_group_and_what_is_no_signal_does_nothing(engine: E
     let control = program.control.clone();
     let exit = program.exit().await;
     assert_eq!((exit.code, text(&exit.stdout)), (Some(5), "child\nparent\n".into()), "{exit:?}");
-    // Too late is no error of anybody but the sender's.
+    // Sending too late is only an error for the sender.
     assert!(control.send(ProgramControl::Signal(9)).await.is_err());
     let killed = Live::start(&engine, shell("echo ready; sleep 60")).await;
     killed.sink.wait_for("ready").await;
@@ -236,8 +236,8 @@ async fn a_signal_reaches_the_group_and_what_is_no_signal_does_nothing(engine: E
 async fn a_stopped_program_goes_on_when_told(engine: Engine) {
     let program = Live::start(&engine, shell("echo ready; kill -STOP $$; echo again")).await;
     program.sink.wait_for("ready").await;
-    // It may not have come to stop itself yet.
-    // The last of them come when it has ended, and are no error either.
+    // It may not have stopped itself yet. The last of them arrive after its end, and are no error
+    // either.
     while program.control.send(ProgramControl::Signal(18)).await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -253,7 +253,7 @@ async fn stopping_ends_a_program_and_says_so(engine: Engine) {
     let exit = program.exit().await;
     assert_eq!((exit.signal, exit.stopped, exit.breaches.len()), (Some(9), true, 0), "{exit:?}");
     assert_eq!(text(&exit.stdout), "ready\n");
-    // The sandbox is as good for another command as after any other end.
+    // The sandbox can run another command, as after any other end.
     let mut sandbox = engine.sandbox().await.unwrap();
     for (last, stop) in [(false, true), (true, false)] {
         let (control, requests) = tokio::sync::mpsc::channel(1);
@@ -261,7 +261,7 @@ async fn stopping_ends_a_program_and_says_so(engine: Engine) {
         if stop {
             control.send(ProgramControl::Stop).await.unwrap();
         }
-        // Letting go of it means nothing.
+        // Dropping it has no effect.
         drop(control);
         let command = SandboxCommand { control: Some(requests), last, ..shell(script) };
         let exit = sandbox.run(command, &mut ()).await.unwrap();
@@ -269,7 +269,7 @@ async fn stopping_ends_a_program_and_says_so(engine: Engine) {
     }
 }
 
-/// Memory of this process that is its own, and the processor time that it has used.
+/// Returns the private memory of this process, and the processor time that it has used.
 fn own_use() -> (u64, u64) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let rss = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -304,7 +304,7 @@ async fn a_program_waits_while_the_sink_has_no_room(engine: Engine) {
     sink.make_room();
     let exit = program.exit().await;
     assert_eq!(exit.breaches, [LimitBreach::Wall], "{exit:?}");
-    // What the pipe held, and nothing of it lost.
+    // The content of the pipe, without any loss.
     assert!((1..=64 << 10).contains(&exit.stdout.len()), "{} bytes", exit.stdout.len());
     assert_eq!(text(&exit.stdout), sink.text());
     assert!(!exit.stdout_truncated && exit.cpu < Duration::from_millis(500), "{exit:?}");

@@ -1,4 +1,5 @@
-//! What the tests share: an engine, a sink that remembers and can have no room, and programs.
+//! Helpers that the tests share: an engine, a sink that records output and can refuse it, and
+//! programs.
 
 use std::future::Future;
 use std::io::Write;
@@ -17,9 +18,9 @@ use sandbox::{
 use tokio::sync::{mpsc, watch};
 use tokio::time;
 
-/// First user id of the sandboxes: no other test's and no server's.
+/// First user id of the sandboxes, different from those of other tests and of servers.
 const UID_BASE: u32 = 1_300_000_000;
-/// Longest that a test may take. Far above what it needs, on a machine that others use as well.
+/// Timeout of a test. Far above its duration, on a machine that others use as well.
 const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
 pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -42,13 +43,13 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
-/// Runs the tests whose names have one of the arguments in them.
+/// Runs the tests whose names contain one of the arguments.
 pub(crate) fn main(tests: &[&[Test]]) -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let is_wanted =
         |test: &&Test| wanted.is_empty() || wanted.iter().any(|w| test.name.contains(w));
     let chosen: Vec<Test> = tests.iter().copied().flatten().filter(is_wanted).copied().collect();
-    // Started as somebody else, it tries what there is without root; what needs limits then fails.
+    // As another user, it uses whatever works without root; tests that need limits then fail.
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let launched = Engine::launch(EngineConfig {
         slots: 8,
@@ -92,12 +93,12 @@ pub(crate) fn main(tests: &[&[Test]]) -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Descriptors of this process; whatever the engine has open is in it.
+/// Returns the number of descriptors of this process, including the engine's.
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Remembers what a program wrote; other tasks can wait for it, and take its room away.
+/// Records a program's output; other tasks can wait for it, and make the sink refuse output.
 #[derive(Clone)]
 pub(crate) struct Sink {
     seen: Arc<watch::Sender<Vec<u8>>>,
@@ -133,7 +134,7 @@ impl Sink {
         String::from_utf8_lossy(&self.seen.borrow()).into_owned()
     }
 
-    /// Waits until this is in what came.
+    /// Waits until the output contains this text.
     pub(crate) async fn wait_for(&self, part: &str) {
         let has = |seen: &Vec<u8>| String::from_utf8_lossy(seen).contains(part);
         let mut seen = self.seen.subscribe();
@@ -160,7 +161,7 @@ impl OutputSink for Sink {
     }
 }
 
-/// A program of the shell, alone in its sandbox, with limits that no honest test reaches.
+/// Returns a shell program, alone in its sandbox, with limits that no correct test reaches.
 pub(crate) fn shell(script: &str) -> SandboxCommand {
     command(&["/bin/bash", "-c", script])
 }
@@ -190,7 +191,7 @@ pub(crate) async fn run(engine: &Engine, command: SandboxCommand) -> ProgramExit
     sandbox.run(command, &mut ()).await.unwrap()
 }
 
-/// A program that goes on while the test does something to it.
+/// A running program that the test interacts with.
 pub(crate) struct Live {
     pub(crate) sink: Sink,
     pub(crate) control: mpsc::Sender<ProgramControl>,
@@ -233,7 +234,7 @@ impl Live {
         self.control.send(control).await.unwrap();
     }
 
-    /// Waits for its end; the input goes on until then.
+    /// Waits for its end; the input stays open until then.
     pub(crate) async fn exit(self) -> ProgramExit {
         self.exit.await.unwrap()
     }

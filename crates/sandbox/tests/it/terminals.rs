@@ -1,4 +1,4 @@
-//! Terminals: what a program with one sees, what its caller can do, and what it cannot get at.
+//! Terminals: what a program and its caller can do with one, and what they cannot.
 
 use sandbox::{
     Engine, LimitBreach, ProgramControl, ProgramExit, ProgramLimits, SandboxCommand, StdinSource,
@@ -24,7 +24,7 @@ tests![
 
 const SIZE: TerminalDimensions = TerminalDimensions { rows: 33, cols: 101 };
 
-/// With a terminal.
+/// Returns the command with a terminal.
 pub(crate) fn at_terminal(command: SandboxCommand) -> SandboxCommand {
     SandboxCommand { terminal: Some(SIZE), ..command }
 }
@@ -38,7 +38,7 @@ async fn a_program_sees_a_terminal_of_the_size_that_was_asked_for(engine: Engine
     let stdout = text(&exit.stdout);
     let lines: Vec<&str> = stdout.split("\r\n").collect();
     assert_eq!(lines[..5], ["33 101", "/dev/pts/0", "0", "1", "2"], "{stdout:?}");
-    // Its own, and nobody else may open it.
+    // Its own, and no other user may open it.
     assert_eq!(lines[5], format!("{} 600", lines[6]), "{stdout:?}");
     assert_eq!(lines[7..9], ["own", "error"], "{stdout:?}");
     assert!(exit.stderr.is_empty());
@@ -99,12 +99,12 @@ async fn a_line_that_was_begun_is_not_the_end(engine: Engine) {
 
 async fn an_interactive_shell_works_with_job_control(engine: Engine) {
     let mut shell = command(&["/bin/bash", "--norc", "--noprofile", "-i"]);
-    // A prompt that counts, so that the test can tell one from the next.
+    // A counting prompt, so that the test can distinguish prompts.
     shell.env.push(b"PS1=<\\#> ".to_vec());
     let mut program = Live::start(&engine, at_terminal(shell)).await;
     program.sink.wait_for("<1> ").await;
     assert!(!program.sink.text().contains("no job control"), "{}", program.sink.text());
-    // A job of its own in the foreground is what the key interrupts, and not the shell.
+    // The key interrupts the job in the foreground, and not the shell.
     program.write("sh -c 'echo be\"\"gin; exec sleep 60'; echo status $?\n").await;
     program.sink.wait_for("begin").await;
     program.write("\x03").await;
@@ -141,7 +141,7 @@ async fn more_terminals_can_be_made_and_not_too_many(engine: Engine) {
                   print(len(made), os.ttyname(made[0][1]), sorted(os.listdir('/dev/pts'))[-1])";
     let exit = run(&engine, at_terminal(python(script))).await;
     let stdout = text(&exit.stdout);
-    // Beside the program's own.
+    // In addition to the program's own.
     assert!(stdout.contains("end\r\n15 /dev/pts/1 ptmx\r\n"), "{stdout:?}");
 }
 
@@ -175,7 +175,7 @@ async fn flooding_a_terminal_ends_at_the_output_limit(engine: Engine) {
     assert!(!exit.stopped);
 }
 
-/// What is typed fills the terminal, and the program must still end, and what it wrote must come.
+/// Input fills the terminal, but the program must still end, and its output must arrive.
 async fn input_that_nobody_reads_holds_up_nothing(engine: Engine) {
     for raw in ["", "stty raw -echo; "] {
         let script = format!("{raw}echo begin; read -t 0.3 line < /dev/null; echo end");

@@ -1,5 +1,5 @@
-//! Warm runtimes: a program cannot tell that its interpreter had started before it came, and is
-//! held no less.
+//! Warm runtimes: a program cannot detect that its interpreter started before it arrived, and is
+//! equally confined.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -35,9 +35,10 @@ tests!(
 
 const PYTHON: &str = "/usr/bin/python3";
 const NODE: &str = "/usr/bin/node";
-/// Copies after which the test's zygotes are replaced.
+/// Number of copies after which the test's zygotes are replaced.
 const FORKS_MAX: u32 = 40;
-/// Zygotes that serve: each of the two spawners keeps one for each of the two Python runtimes.
+/// Number of serving zygotes: each of the two spawners keeps one for each of the two Python
+/// runtimes.
 const ZYGOTES: usize = 4;
 /// Longest wait for a state.
 const STATE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -68,7 +69,7 @@ fn runtime(name: &str, program: &str, ready: usize) -> WarmRuntime {
     }
 }
 
-/// The runtimes of the engine that tests share.
+/// Returns the runtimes of the engine that tests share.
 pub(crate) fn runtimes() -> Vec<WarmRuntime> {
     let mut buffered = runtime("buffered", PYTHON, 0);
     buffered.env.retain(|variable| !variable.starts_with(b"PYTHON"));
@@ -82,7 +83,7 @@ pub(crate) fn runtimes() -> Vec<WarmRuntime> {
     vec![runtime("python", PYTHON, 1), buffered, broken, node, crate::warm_java::runtime()]
 }
 
-/// A Python program, alone in its sandbox.
+/// Returns a Python program, alone in its sandbox.
 pub(crate) fn program(source: &str) -> SandboxCommand {
     SandboxCommand {
         argv: byte_strings(&[PYTHON, "main.py"]),
@@ -111,7 +112,8 @@ async fn run_fresh(engine: &Engine, command: SandboxCommand) -> ProgramExit {
     engine.sandbox().await.unwrap().run(command, &mut ()).await.unwrap()
 }
 
-/// What the kernel says of a process, without what two runs of one program differ in.
+/// Prints the kernel's data about a process, except values that differ between two runs of one
+/// program.
 const HELD: &str = r#"
 import os, signal, sys
 differs = ("Pid", "Tgid", "NStgid", "NSpid", "NSpgid", "NSsid", "FDSize", "Vm", "Rss", "voluntary",
@@ -148,7 +150,7 @@ for path in ("/", "/usr/x", "/opt/.cove/x", "/proc/self/oom_score_adj"):
         print(error)
 "#;
 
-/// The user id is the slot's; everything else must be equal, to the letter.
+/// Replaces the user id, which is the slot's; everything else must be exactly equal.
 fn without_users(output: &str) -> String {
     let lines = output.lines().map(|line| match line.split_once(':') {
         Some((name @ ("Uid" | "Gid"), ids)) => {
@@ -202,9 +204,9 @@ async fn a_warm_program_is_in_the_namespaces_of_its_sandbox(engine: Engine) {
     for ((name, warm), (_, fresh)) in warm.iter().zip(&fresh) {
         let host = fs::read_link(format!("/proc/self/ns/{name}")).unwrap();
         match name.as_str() {
-            // Hides groups, and without root there are none.
+            // Hides groups; without root there are none.
             "cgroup" if !is_root => assert_eq!(warm, fresh, "{name}"),
-            // These are made anew for each command.
+            // These are created for each command.
             "ipc" | "cgroup" => assert_ne!(warm, host.to_str().unwrap(), "{name}"),
             "user" | "time" | "time_for_children" => assert_eq!(warm, fresh, "{name}"),
             _ => {
@@ -215,7 +217,7 @@ async fn a_warm_program_is_in_the_namespaces_of_its_sandbox(engine: Engine) {
     }
 }
 
-/// A program with what it is given.
+/// A program with its arguments and input.
 #[derive(Default)]
 struct Case {
     source: &'static str,
@@ -412,7 +414,7 @@ impl Case {
     }
 }
 
-/// Addresses differ between any two runs.
+/// Removes addresses, which differ between any two runs.
 fn without_addresses(output: &[u8]) -> String {
     let output = text(output);
     let mut parts = output.split("0x");
@@ -519,7 +521,7 @@ async fn a_command_that_is_not_for_the_runtime_is_refused(engine: Engine) {
     assert_eq!(text(&exit.stdout), "a\nb\nc\n");
 }
 
-/// Zygotes of this process's spawners: their pids on the host.
+/// Returns the zygotes of this process's spawners: their pids on the host.
 fn zygotes() -> Vec<i32> {
     let children = |pid: String| -> Vec<String> {
         let path = format!("/proc/{pid}/task/{pid}/children");
@@ -537,7 +539,7 @@ fn zygotes() -> Vec<i32> {
     all.filter(is_python).map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Kills a process, or finds it gone: a zygote that has a successor ends by itself.
+/// Kills a process, unless it has ended: a zygote with a successor ends on its own.
 fn kill(pid: i32) {
     let status = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
     assert!(status.unwrap().success() || !Path::new(&format!("/proc/{pid}")).exists());
@@ -586,7 +588,7 @@ async fn a_zygote_that_has_served_enough_is_replaced(engine: Engine) {
 
 async fn a_waiting_runtime_that_died_is_no_fault_of_the_program(engine: Engine) {
     let mut sandbox = warm_sandbox(&engine).await;
-    // Every copy that waits anywhere: those of other sandboxes are made anew.
+    // All waiting copies: those of other sandboxes are created again.
     let copies = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
         let status = fs::read_to_string(entry.path().join("status")).ok()?;
@@ -607,7 +609,7 @@ async fn a_waiting_runtime_that_died_is_no_fault_of_the_program(engine: Engine) 
     let command = SandboxCommand { warm: true, ..program("print('never')") };
     assert!(sandbox.run(command, &mut ()).await.is_err());
     drop(sandbox);
-    // Those that were ready have died as well, and are noticed or fail the same way.
+    // Ready ones have died as well, and are noticed or fail in the same way.
     let mut served = false;
     for _ in 0..8 {
         let mut sandbox = warm_sandbox(&engine).await;
@@ -635,7 +637,7 @@ async fn a_runtime_that_cannot_start_is_given_up(engine: Engine) {
     assert_eq!(run_fresh(&engine, program("print(1)")).await.stdout, b"1\n");
 }
 
-/// A Node.js program, alone in its sandbox.
+/// Returns a Node.js program, alone in its sandbox.
 pub(crate) fn node(source: &str) -> SandboxCommand {
     let mut command = program(source);
     command.argv = byte_strings(&[NODE, "--max-old-space-size=300", "main.js"]);
@@ -764,7 +766,7 @@ async fn node_programs_cannot_tell(engine: Engine) {
 }
 
 async fn a_started_program_is_held_like_a_fresh_one(engine: Engine) {
-    // Without the counter of CPU seconds, which begins before the program and has more room.
+    // Without the counter of CPU seconds, which begins before the program and has a higher limit.
     let source = "const fs = require('fs');\
         const status = fs.readFileSync('/proc/self/status', 'utf8').split('\\n');\
         const names = /^(Umask|State|Uid|Gid|Groups|PPid|TracerPid|Cap|NoNew|Seccomp|Sig[BIC])/;\

@@ -1,4 +1,4 @@
-//! Java programs cannot tell that their virtual machine had started before they came.
+//! Java programs cannot detect that their virtual machine started before they arrived.
 
 use std::fs;
 use std::time::Duration;
@@ -20,7 +20,7 @@ tests!(
 /// Every program in one class, chosen by the first line of input: compiled once.
 const MAIN: &str = include_str!("programs/Main.java");
 
-/// The directory of the JDK's programs, where it really is.
+/// Returns the directory of the JDK's programs, with links resolved.
 fn jdk() -> String {
     let javac = fs::canonicalize("/usr/bin/javac").unwrap();
     javac.parent().unwrap().to_str().unwrap().to_owned()
@@ -51,7 +51,7 @@ pub(crate) fn runtime() -> WarmRuntime {
     }
 }
 
-/// What the compiler makes of a program that is one class, `Main`.
+/// Returns the compiled files of a program with one class, `Main`.
 async fn compiled(engine: &Engine, source: &str) -> Vec<WorkspaceFile> {
     let javac = format!("{}/javac", jdk());
     let source = source.as_bytes().to_vec().into();
@@ -127,7 +127,7 @@ async fn java_programs_cannot_tell(engine: Engine) {
         if fresh != warm {
             wrong.push(format!("{name}\nfresh {fresh:#?}\nwarm  {warm:#?}"));
         }
-        // What it printed about an unknown name would be the same as well.
+        // Otherwise its message about an unknown name would be equal as well.
         assert!(!fresh.1.contains("no such case"), "{name}");
     }
     assert!(wrong.is_empty(), "{} programs can tell:\n{}", wrong.len(), wrong.join("\n"));
@@ -162,7 +162,7 @@ async fn programs_that_cannot_be_loaded_say_so_as_ever(engine: Engine) {
     }
 }
 
-/// What the kernel says of the process, and what it has open.
+/// Prints the kernel's data about the process, and its open files.
 const HELD: &str = r#"
 import java.nio.file.*;
 public class Main {
@@ -212,7 +212,7 @@ async fn a_command_with_more_than_the_machine_was_started_with_is_refused(engine
         let mut sandbox = engine.warm("java").await.unwrap().unwrap();
         assert!(sandbox.run(command, &mut ()).await.is_err());
     }
-    // Its streams are its own, so that another command is started as usual.
+    // It has fixed streams, so a command with others is started as usual.
     let mut sandbox = engine.warm("java").await.unwrap().unwrap();
     let merged = SandboxCommand { warm: true, stderr: OutputMode::Stdout, ..program(&[], "") };
     let exit = sandbox.run(merged, &mut ()).await.unwrap();

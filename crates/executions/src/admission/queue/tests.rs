@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::*;
 
-/// SplitMix64: small, seeded, good enough to reach every branch.
+/// SplitMix64: small, seeded, random enough to reach every branch.
 struct Random(u64);
 
 impl Random {
@@ -17,11 +17,11 @@ impl Random {
     }
 }
 
-/// Everything that is there, in order of arrival, and whose turn it is.
+/// All requests, in order of arrival, and the order of turns.
 #[derive(Clone, Default)]
 struct Oracle {
     present: Vec<Entry>,
-    /// Whoever waits, and which kind of it goes next.
+    /// Waiting tenants, and the kind of each tenant's next request.
     turns: Vec<(String, AdmissionOrigin)>,
 }
 
@@ -35,7 +35,7 @@ struct Entry {
     runs: bool,
 }
 
-/// A request whose tenant may have all there is.
+/// Returns a request whose tenant has no limit.
 fn request(tenant: &str, origin: AdmissionOrigin, memory_bytes: u64) -> TurnRequest<'_> {
     TurnRequest { tenant, origin, memory_bytes, tenant_max: usize::MAX, is_further: false }
 }
@@ -51,7 +51,7 @@ impl Oracle {
         AdmissionLoad { running, memory_bytes, waiting: self.present.len() - running }
     }
 
-    /// The first that waits of a tenant and an origin.
+    /// Returns the first waiting request of a tenant and an origin.
     fn first(&self, tenant: &str, origin: AdmissionOrigin) -> Option<usize> {
         self.present.iter().position(|it| !it.runs && it.tenant == tenant && it.origin == origin)
     }
@@ -64,7 +64,7 @@ impl Oracle {
         self.present.iter().filter(counts).count()
     }
 
-    /// Whether an entry's tenant runs as much as it may beside it.
+    /// Returns whether an entry's tenant has reached its share.
     fn has_share(&self, bounds: AdmissionBounds, entry: &Entry) -> bool {
         let theirs = || self.present.iter().filter(|it| it.runs && it.tenant == entry.tenant);
         let memory_bytes: u64 = theirs().map(|it| it.memory_bytes).sum();
@@ -75,14 +75,14 @@ impl Oracle {
                 && (memory_bytes + entry.memory_bytes) * all > bounds.memory_bytes_max * most)
     }
 
-    /// A tenant goes to the end, with the first kind from this one on of which it has any.
+    /// Moves a tenant to the end, with the first kind from `origin` on of which it has requests.
     fn join(&mut self, tenant: String, origin: AdmissionOrigin) {
         let kinds = [origin, after(origin), after(after(origin))];
         let waits = kinds.into_iter().find(|kind| self.first(&tenant, *kind).is_some());
         self.turns.extend(waits.map(|kind| (tenant, kind)));
     }
 
-    /// Who waits no more is forgotten, who waits now joins at the end.
+    /// Removes tenants that no longer wait; tenants that wait now join at the end.
     fn refresh(&mut self) {
         for Entry { tenant, origin, .. } in self.present.iter().filter(|entry| !entry.runs) {
             if self.turns.iter().all(|(name, _)| name != tenant) {
@@ -94,7 +94,7 @@ impl Oracle {
         }
     }
 
-    /// Lets whose turn it is run, as long as it fits. Gives who it was, in order.
+    /// Runs the request at its turn, as long as it fits. Returns the started ones, in order.
     fn settle(&mut self, bounds: AdmissionBounds) -> Vec<u64> {
         let mut started = Vec::new();
         loop {
@@ -153,7 +153,7 @@ fn origin(pick: u64) -> AdmissionOrigin {
     }
 }
 
-/// The kind of a tenant's requests that goes after this one.
+/// Returns the kind of a tenant's requests that follows this one.
 fn after(origin: AdmissionOrigin) -> AdmissionOrigin {
     match origin {
         AdmissionOrigin::Caller => AdmissionOrigin::PatientCaller,
@@ -208,7 +208,7 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
             kind => {
                 let entry = oracle.present.remove(pick % oracle.present.len());
                 let expected = oracle.settle(bounds);
-                // Half of those that were admitted from the queue go before they notice.
+                // Half of those that were admitted from the queue leave before they notice.
                 let ticket = tickets.remove(&entry.number);
                 let unnoticed = ticket.filter(|_| !entry.runs || kind == 3);
                 let woken = match (ticket, unnoticed) {
@@ -220,7 +220,7 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
                     (None, None) => queue.release(&entry.tenant, entry.memory_bytes),
                 };
                 seen[if unnoticed.is_some() { 5 } else { 6 }] += 1;
-                // Exactly those that run now and did not before are woken, in order.
+                // Exactly those that started to run now are woken, in order.
                 assert_eq!(woken, expected, "seed {seed} step {number}");
             }
         }
@@ -298,7 +298,7 @@ fn when_the_head_gives_up_the_next_may_run() {
     assert_eq!(queue.leave(large, "b", 8), ['S']);
 }
 
-/// A tenant's share is two of three places and as much of the memory.
+/// A request of a tenant whose share is two of three places and as much of the memory.
 fn limited(tenant: &str, memory_bytes: u64) -> TurnRequest<'_> {
     TurnRequest { tenant_max: 2, ..request(tenant, AdmissionOrigin::Caller, memory_bytes) }
 }
@@ -315,7 +315,7 @@ fn a_crowd_leaves_a_place_to_who_comes_next() {
     };
     assert!(!queue.poll(ticket, &'a'));
     assert_eq!(queue.arrive(limited("b", 1)), ArrivalOutcome::Admitted);
-    // The place of another one is not for the crowd either.
+    // The place of another tenant is not for the crowd either.
     assert!(queue.release("b", 1).is_empty());
     assert_eq!(queue.release("a", 1), ['a']);
 }
@@ -327,7 +327,7 @@ fn a_crowd_leaves_memory_to_who_comes_next() {
     assert_eq!(queue.arrive(limited("a", 4)), ArrivalOutcome::Admitted);
     assert!(matches!(queue.arrive(limited("a", 3)), ArrivalOutcome::Waits(_)));
     assert_eq!(queue.arrive(limited("b", 5)), ArrivalOutcome::Admitted);
-    // Alone a program may have more than a share of it.
+    // A single program may exceed the tenant's share of memory.
     let mut queue = AdmissionQueue::<char>::new(bounds);
     assert_eq!(queue.arrive(limited("a", 9)), ArrivalOutcome::Admitted);
 }
@@ -365,8 +365,8 @@ fn one_tenant_cannot_fill_the_queue() {
     );
 }
 
-/// Everybody arrives while one place is taken, and runs one by one. `a` is a caller of a tenant,
-/// `A` a job of it.
+/// All arrive while one place is taken, and run one by one. `a` is a caller of a tenant, `A` its
+/// job.
 fn check_order(arrivals: &str, expected: &str) {
     let mut queue = AdmissionQueue::<String>::new(AdmissionBounds {
         running_max: 1,
@@ -477,15 +477,15 @@ fn a_turn_that_does_not_fit_is_kept() {
         let ArrivalOutcome::Waits(ticket) = arrival else { panic!("{arrival:?}") };
         assert!(!queue.poll(ticket, &name));
     }
-    // There is room for the small ones, and a place; neither another tenant's goes, nor its own,
-    // nor one that comes now, also when it is a job.
+    // There is room for the small ones, and a place; but neither another tenant's request runs, nor
+    // its own, nor a new one, even if it is a job.
     assert!(queue.release("a", 5).is_empty());
     let ArrivalOutcome::Waits(job) = queue.arrive(request("b", AdmissionOrigin::Job, 1)) else {
         panic!("it overtook")
     };
     assert!(!queue.poll(job, &'J'));
     assert_eq!(queue.release("a", 5), ['L', 'S']);
-    // Its own come after the other tenant's, and alternate.
+    // Its own follow the other tenant's, and alternate.
     assert_eq!(queue.release("b", 8), ['J']);
     assert_eq!(queue.release("b", 1), ['s']);
 }
@@ -507,8 +507,8 @@ fn a_crowd_of_patient_callers_is_bounded_and_takes_no_caller_s_place() {
     }
 }
 
-/// How many start before one that waits, at most: its line has every third turn of its tenant, and
-/// between two turns of a tenant every other one has one.
+/// Returns the maximum number of requests that start before a waiting one: its line has every third
+/// turn of its tenant, and between two turns of a tenant every other tenant has one.
 fn starve(seed: u64) -> u64 {
     const TENANTS: u64 = 6;
     let mut random = Random(seed);
@@ -523,11 +523,12 @@ fn starve(seed: u64) -> u64 {
         patient_max_per_tenant: 200,
     };
     let mut queue = AdmissionQueue::<u64>::new(bounds);
-    // Of what waits: how many had started when it came, and how many may start before it.
+    // For each waiting request: the number started when it arrived, and the number that may start
+    // before it.
     let mut waiting: HashMap<u64, (u64, u64, (String, u64))> = HashMap::new();
     let (mut running, mut started, mut behind) = (Vec::new(), 0, 0);
     for number in 0..3000 {
-        // One tenant is a crowd; for the last third nobody comes any more.
+        // One tenant is a crowd; in the last third no requests arrive.
         let crowd = random.below(4) > 0;
         let tenant = if crowd { 0 } else { random.below(TENANTS) }.to_string();
         let origin = origin(random.below(8));
@@ -570,7 +571,7 @@ fn starve(seed: u64) -> u64 {
 
 #[test]
 fn nobody_starves() {
-    // Somebody waited for many turns, or nothing was tried.
+    // A request waited for many turns; otherwise the test proves nothing.
     assert!((0..100).map(starve).max() > Some(100));
 }
 
@@ -587,7 +588,7 @@ fn a_tenant_runs_this_node_s_part_of_its_limit() {
         panic!("this node has no part")
     };
     assert!(!queue.poll(first, &'1'));
-    // One that no limit holds for needs no part, and goes past.
+    // A request without a limit needs no part, and is not blocked.
     let free = request("b", AdmissionOrigin::Caller, 1);
     assert_eq!(queue.arrive(free), ArrivalOutcome::Admitted);
     let wants = |bound, running, waiting| TenantPartUse { bound, running, waiting };
@@ -601,13 +602,13 @@ fn a_tenant_runs_this_node_s_part_of_its_limit() {
     assert_eq!(queue.part_uses()["a"], wants(1, 1, 1));
     assert!(queue.wants_part("a", 2) && !queue.wants_part("a", 1));
     assert!(!queue.wants_part("b", usize::MAX));
-    // Smaller than what runs: that goes on, and nothing follows it.
+    // Smaller than the number that runs: those continue, and no more start.
     assert!(queue.set_parts(HashMap::new()).is_empty());
     assert!(queue.release("a", 1).is_empty());
     assert_eq!(queue.set_parts(with_part("a", 1)), ['2']);
     assert_eq!(queue.leave(second, "a", 1), ['2'; 0]);
     assert_eq!(queue.part_uses()["a"], wants(1, 0, 0));
-    // The whole limit holds here all the same.
+    // A larger part does not raise the limit.
     queue.set_parts(with_part("a", 9));
     for _ in 0..2 {
         assert_eq!(queue.arrive(limited("a", 1)), ArrivalOutcome::Admitted);
@@ -635,7 +636,7 @@ fn programs_that_run_together_count_once_in_a_part() {
     assert_eq!(queue.arrive(limited("a", 1)), ArrivalOutcome::Admitted);
     assert_eq!(queue.arrive(further()), ArrivalOutcome::Admitted);
     assert_eq!(queue.part_uses()["a"].running, 1);
-    // A further one that waits asks for no part.
+    // A further program that waits requests no part.
     let ArrivalOutcome::Waits(ticket) = queue.arrive(further()) else {
         panic!("its tenant has its share")
     };
@@ -665,11 +666,11 @@ fn the_first_of_a_tenant_wait_for_this_node_s_part_where_nobody_may_wait() {
     assert_eq!(queue.arrive(limited("a", 1)), ArrivalOutcome::Full(full));
     assert_eq!(queue.part_uses()["a"].waiting, 2);
     assert_eq!(queue.set_parts(with_part("a", 1)), ['w']);
-    // One that has a part, and uses it, keeps to the bound.
+    // A tenant that has a part, and uses it, is subject to the limit.
     assert_eq!(queue.arrive(limited("a", 1)), ArrivalOutcome::Full(full));
     assert!(queue.leave(tickets[1], "a", 1).is_empty());
     assert!(queue.poll(tickets[0], &'w'));
-    // Another tenant's first waits beside it, unless there is no place.
+    // Another tenant's first request waits beside it, unless there is no place.
     assert!(matches!(queue.arrive(limited("b", 1)), ArrivalOutcome::AwaitsPart { .. }));
     assert_eq!(queue.arrive(limited("c", 10)), ArrivalOutcome::Full(full));
 }

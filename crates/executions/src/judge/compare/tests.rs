@@ -1,4 +1,4 @@
-//! Tables for each rule, and what holds between the rules for any bytes.
+//! Tables for each rule, and properties of the rules for any bytes.
 
 use proptest::prelude::*;
 
@@ -54,7 +54,7 @@ fn words_are_what_scanf_reads() {
             ("1", "1 2", false),
             ("1 2", "1", false),
             ("1.0", "1", false),
-            // Not white space of C.
+            // Not white space in C.
             ("a\u{a0}b", "a b", false),
         ],
     );
@@ -119,8 +119,8 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Each rule accepts what the stricter one before it accepts, and all but the last one do not
-    /// care which is the answer.
+    /// Each rule accepts everything that the stricter one before it accepts, and all but the last
+    /// one are symmetric.
     #[test]
     fn each_rule_is_looser_than_the_one_before(a in text(), b in text()) {
         let text_rules =

@@ -1,4 +1,4 @@
-//! Tools are found where they really are, and nothing beside them is shown.
+//! Tools are found at their real location, and nothing beside them is shown.
 
 use std::os::unix::fs::symlink;
 

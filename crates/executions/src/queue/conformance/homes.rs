@@ -1,4 +1,4 @@
-//! Scenarios about jobs of tenants whose limits live at few nodes.
+//! Scenarios of jobs of tenants whose limits have their homes at few nodes.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,11 @@ use node::cluster::LimitHomes;
 use super::*;
 use crate::admission::TenantsElsewhere;
 
-/// Tenants: more than a server looks at in one turn.
+/// Number of tenants: more than a server reads at a time.
 const TENANTS: u64 = 150;
 
-/// Each of two nodes takes those that live there, and the other one's while that is away.
+/// Each of two nodes claims the jobs that have their home there, and the other's while that is
+/// away.
 pub(in super::super) async fn jobs_are_left_to_the_home_of_their_tenant(queue: &dyn JobQueue) {
     let nodes = ["srv_0", "srv_1"].map(str::to_owned).to_vec();
     let homes = |own| TenantsElsewhere(LimitHomes::new(own, nodes.clone(), 2).unwrap());
@@ -32,7 +33,7 @@ pub(in super::super) async fn jobs_are_left_to_the_home_of_their_tenant(queue: &
     assert_eq!(set(&claim_out(queue, NOW + 2_000).await), set(&[1_000, 1_001]));
 }
 
-/// Claims what there is but for tenants that live elsewhere.
+/// Claims all jobs except those of tenants with homes elsewhere.
 async fn claim_leaving(queue: &dyn JobQueue, elsewhere: &TenantsElsewhere) -> Vec<u64> {
     let mut taken = Vec::new();
     loop {

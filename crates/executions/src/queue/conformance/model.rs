@@ -1,15 +1,15 @@
 //! The queue by its definition, in plain maps, and random operations that compare it with a back
 //! end.
 //!
-//! The model does not say whose turn it is: it takes what the back end hands out and checks that
-//! it was the best of its tenant, and that as many were handed out as could be.
+//! The model does not determine the order of tenants: it accepts the back end's claims and checks
+//! that each was the best of its tenant, and that as many were claimed as possible.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::super::schedule::rank;
 use super::*;
 
-/// The configuration of a comparison: tight enough that its limits are met.
+/// The configuration of a comparison: tight enough that its limits are reached.
 pub(crate) fn config() -> QueueConfig {
     QueueConfig {
         queued_max: 60,
@@ -25,7 +25,7 @@ pub(crate) fn config() -> QueueConfig {
     }
 }
 
-/// Numbers from a seed, the same everywhere.
+/// Numbers from a seed, the same on every machine.
 struct Random(u64);
 
 impl Random {
@@ -34,7 +34,7 @@ impl Random {
         (self.0 >> 33) % bound
     }
 
-    /// One of some things.
+    /// Returns a random element.
     fn of<T: Clone>(&mut self, all: &[T]) -> Option<T> {
         let count = u64::try_from(all.len()).unwrap();
         (count > 0).then(|| all[usize::try_from(self.below(count)).unwrap()].clone())
@@ -44,7 +44,7 @@ impl Random {
 #[derive(Clone)]
 struct Entry {
     job: QueuedJob,
-    /// The deadline that still counts.
+    /// The deadline that still applies.
     expires_ms: Option<u64>,
     key: Option<IdempotencyMark>,
     webhook: bool,
@@ -56,20 +56,20 @@ struct Entry {
 }
 
 impl Entry {
-    /// Bytes of its request, of what its face remembers, and of its result.
+    /// Bytes of its request, of its face's data, and of its result.
     fn bytes(&self) -> u64 {
         let length = |part: &Option<Vec<u8>>| part.as_ref().map_or(0, Vec::len);
         let face = self.job.face.as_ref().map_or(0, String::len);
         u64::try_from(length(&self.job.request) + face + length(&self.job.result)).unwrap()
     }
 
-    /// Reaches a final state.
+    /// Puts the job into a final state.
     fn end(&mut self, state: ExecutionState, now_ms: u64) {
         (self.job.state, self.job.finished_ms, self.token) = (state, Some(now_ms), None);
         (self.due_ms, self.deliveries) = (self.webhook.then_some(now_ms), 0);
     }
 
-    /// Cove failed at it.
+    /// Records a failure of Cove.
     fn fail(&mut self, now_ms: u64, config: &QueueConfig) {
         if self.cancel_wanted {
             self.end(ExecutionState::Cancelled, now_ms);
@@ -97,7 +97,7 @@ impl Model {
         self.jobs.values().filter(move |entry| entry.job.state == state)
     }
 
-    /// What becomes of a batch; `None` when it is refused.
+    /// Returns the outcomes of a batch; `None` if it is refused.
     fn push(&mut self, batch: &[NewJob]) -> Option<Vec<PushOutcome>> {
         let saved = self.jobs.clone();
         let mut pushed = Vec::new();
@@ -132,8 +132,8 @@ impl Model {
             let (count, bytes) = tenants.get(new.tenant.as_str()).copied().unwrap_or((0, 0));
             count > config.queued_max_per_tenant || bytes > config.queued_bytes_max_per_tenant
         };
-        // What comes back is never refused, so there may be more than the maximum already; that
-        // matters only to those who add to it.
+        // Returned jobs are never refused, so there may be more than the maximum already; that only
+        // affects tenants that add jobs.
         let added = batch.iter().zip(&pushed).filter(|(_, it)| **it == PushOutcome::New);
         let added: Vec<&NewJob> = added.map(|(new, _)| new).collect();
         let count: u64 = tenants.values().map(|it| it.0).sum();
@@ -146,7 +146,7 @@ impl Model {
         Some(pushed)
     }
 
-    /// Takes over what was handed out, having checked that it could be.
+    /// Records claimed jobs, after checking that they could be claimed.
     fn claim(&mut self, max: usize, claims: &[JobClaim], now_ms: u64) {
         let could = if self.paused { 0 } else { self.waiting(now_ms).count().min(max) };
         assert_eq!(claims.len(), could);
@@ -341,7 +341,8 @@ fn entry(new: &NewJob) -> Entry {
     }
 }
 
-/// Does `steps` random operations to both and compares every answer; now and then everything.
+/// Applies `steps` random operations to both and compares every answer; occasionally the whole
+/// state.
 pub(crate) async fn compare(queue: &dyn JobQueue, seed: u64, steps: u64) {
     let model = Model { config: config(), jobs: BTreeMap::new(), paused: false };
     let mut both = Both { queue, model, random: Random(seed), leases: Vec::new() };
@@ -365,17 +366,17 @@ pub(crate) async fn compare(queue: &dyn JobQueue, seed: u64, steps: u64) {
 
 const TENANTS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// A back end and the model, side by side.
+/// A back end and the model, with the same history.
 struct Both<'a> {
     queue: &'a dyn JobQueue,
     model: Model,
     random: Random,
-    /// All that there ever were, the newest last.
+    /// All leases so far, the newest last.
     leases: Vec<JobLease>,
 }
 
 impl Both<'_> {
-    /// What producers and workers do.
+    /// Operations of producers and workers.
     async fn work(&mut self, step: u64, now_ms: u64) {
         let Both { queue, model, random, leases } = self;
         match random.below(32) {
@@ -415,7 +416,7 @@ impl Both<'_> {
         }
     }
 
-    /// What owners, operators and upkeep do.
+    /// Operations of owners, operators and upkeep.
     async fn interfere(&mut self, now_ms: u64) {
         let Both { queue, model, random, .. } = self;
         let tenant = random.of(&TENANTS).unwrap();
@@ -510,7 +511,7 @@ async fn compare_figures(queue: &dyn JobQueue, model: &Model, now_ms: u64) {
 }
 
 async fn compare_jobs(queue: &dyn JobQueue, model: &Model) {
-    // Which words say why is not the model's business.
+    // The model does not specify the text of reasons.
     let small = |job: &QueuedJob| QueuedJob {
         message: None,
         face: None,

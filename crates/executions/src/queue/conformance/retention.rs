@@ -1,8 +1,8 @@
-//! Scenarios of how long what has ended is kept.
+//! Scenarios of the retention of ended jobs.
 
 use super::*;
 
-/// Pushes, claims and finishes jobs of `a`, each at `NOW` and ten milliseconds for its number.
+/// Pushes, claims and finishes jobs of `a`, each at `NOW` plus ten milliseconds times its number.
 async fn finish_all(queue: &dyn JobQueue, numbers: std::ops::RangeInclusive<u64>) {
     for number in numbers {
         push(queue, vec![job(number, "a")]).await;
@@ -22,7 +22,7 @@ pub(super) async fn what_ended_long_ago_is_forgotten(queue: &dyn JobQueue) {
     let parts = JobParts { request: true, result: true };
     assert_eq!(queue.get(id(3), parts).await.unwrap(), None);
     assert_eq!(queue.sweep(NOW + 3_700_000).await.unwrap().removed, 2);
-    // Whatever has not ended is kept.
+    // Jobs that have not ended are kept.
     assert_eq!(list(queue, all()).await, [7, 6]);
 }
 

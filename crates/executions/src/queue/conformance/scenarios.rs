@@ -1,4 +1,4 @@
-//! The scenarios, one function each. A name is a claim.
+//! The scenarios, one function each. Each name is an assertion.
 
 pub(super) use super::homes::*;
 pub(super) use super::retention::*;
@@ -38,7 +38,7 @@ pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn Jo
         result: None,
     };
     assert_eq!(get(queue, 1).await, expected);
-    // Lists do without what may be large.
+    // Lists omit the parts that may be large.
     let listed = QueuedJob { face: None, ..expected.clone() };
     assert_eq!(queue.list(all()).await.unwrap(), [listed]);
 
@@ -90,7 +90,7 @@ pub(super) async fn tenants_take_turns(queue: &dyn JobQueue) {
     push(queue, (1..=6).map(|number| job(number, "a")).collect()).await;
     push(queue, vec![job(7, "b"), job(8, "b"), job(9, "c")]).await;
     let order = claim_out(queue, NOW + 100).await;
-    // Who begins is not said, but each round has everybody who still waits.
+    // The first tenant is not specified, but each round has every tenant that still waits.
     assert_eq!(set(&order[..3]), set(&[1, 7, 9]), "{order:?}");
     assert_eq!(set(&order[3..5]), set(&[2, 8]), "{order:?}");
     assert_eq!(order[5..], [3, 4, 5, 6]);
@@ -131,7 +131,7 @@ pub(super) async fn a_higher_priority_goes_first(queue: &dyn JobQueue) {
 }
 
 pub(super) async fn waiting_counts_as_priority(queue: &dyn JobQueue) {
-    // Ten seconds of waiting are one step.
+    // Ten seconds of waiting count as one step.
     push(queue, vec![NewJob { priority: 0, ..job(1, "a") }]).await;
     push(queue, vec![NewJob { priority: 2, ..job(25_000, "a") }]).await;
     push(queue, vec![NewJob { priority: 3, ..job(25_001, "a") }]).await;
@@ -176,7 +176,7 @@ pub(super) async fn a_refused_batch_leaves_nothing(queue: &dyn JobQueue) {
     assert!(matches!(queue.push(batch).await.unwrap_err(), QueueError::KeyReused));
     assert_eq!(list(queue, all()).await, [1]);
     assert_eq!(claim_out(queue, NOW + 10).await, [1]);
-    // Nor does it use up its keys.
+    // Nor are its keys used up.
     push(queue, vec![keyed(8, "a", "new", 2)]).await;
 }
 
@@ -187,7 +187,7 @@ pub(super) async fn a_full_queue_refuses_whole_batches(queue: &dyn JobQueue) {
     assert_eq!(list(queue, all()).await.len(), 4);
     push(queue, vec![job(5, "b")]).await;
     assert!(matches!(queue.push(vec![job(6, "a")]).await, Err(QueueError::Full { .. })));
-    // What runs does not wait; what comes back does, and is never refused.
+    // Running jobs do not count as waiting; returned ones do, and are never refused.
     let (mut leases, _) = claim(queue, 2, NOW + 10).await;
     push(queue, vec![job(6, "a"), job(7, "a")]).await;
     assert!(matches!(queue.push(vec![job(8, "a")]).await, Err(QueueError::Full { .. })));
@@ -270,7 +270,7 @@ pub(super) async fn a_late_worker_changes_nothing(queue: &dyn JobQueue) {
         AttemptResult::Returned,
         AttemptResult::Cancelled { message: "late".to_owned() },
     ];
-    // While it waits, while another runs it, and when it has ended.
+    // While it waits, while another worker runs it, and after it has ended.
     for step in 0..3 {
         let before = queue.get(id(1), JobParts { request: true, result: true }).await.unwrap();
         for end in &ends {
@@ -284,7 +284,7 @@ pub(super) async fn a_late_worker_changes_nothing(queue: &dyn JobQueue) {
         if step == 0 {
             let current = claim_one(queue, 1, NOW + 32_000).await;
             assert_ne!(current.token, late.token);
-            // The current one still holds it after all that.
+            // The current lease is still held after all that.
             let beats = queue.heartbeat(vec![current.clone()], NOW + 33_000).await.unwrap();
             assert_eq!(beats, [LeaseRenewal::Held]);
         }
@@ -305,7 +305,7 @@ pub(super) async fn failures_are_tried_again_then_dead(queue: &dyn JobQueue) {
     let waiting = get(queue, 1).await;
     assert_eq!((waiting.state, waiting.attempts), (ExecutionState::Queued, 1));
     assert_eq!(waiting.message.as_deref(), Some("no sandbox"));
-    // It is as old as it was, so it goes first.
+    // It keeps its age, so it runs first.
     let again = claim_one(queue, 1, NOW + 20).await;
     assert_ne!(again.token, lease.token);
     let ended = queue.finish(again, failed("no spawner"), NOW + 30).await.unwrap();
@@ -402,7 +402,7 @@ pub(super) async fn a_deadline_passes_only_for_what_waits(queue: &dyn JobQueue) 
         push(queue, vec![NewJob { deadline_ms, ..job(number, "a") }]).await;
     }
     let lease = claim_one(queue, 1, NOW + 99).await;
-    // Not handed out any more, even when no sweep has been.
+    // It is no longer claimed, even before a sweep.
     assert_eq!(claim(queue, 1, NOW + 100).await.1, [2]);
     let swept = queue.sweep(NOW + 100).await.unwrap();
     assert_eq!(
@@ -429,7 +429,7 @@ pub(super) async fn a_paused_queue_hands_out_nothing(queue: &dyn JobQueue) {
     assert!(queue.stats(None, NOW).await.unwrap().paused);
     push(queue, vec![job(3, "a")]).await;
     assert_eq!(claim(queue, 9, NOW + 1).await.1, NOTHING);
-    // What runs goes on, and what is not to run can be taken back.
+    // The running job continues, and waiting ones can be cancelled.
     let ended = queue.finish(running, result("{}"), NOW + 2).await.unwrap();
     assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Finished));
     assert_eq!(cancel(queue, 3, NOW + 3).await, CancelAnswer::Cancelled);
@@ -470,7 +470,7 @@ pub(super) async fn dead_jobs_are_replayed(queue: &dyn JobQueue) {
     }
     assert_eq!(queue.stats(None, NOW + 20).await.unwrap().dead, 5);
     let of_a = || Some("a".to_owned());
-    // Only one's own, and only what is dead.
+    // Only the tenant's own jobs, and only dead ones.
     assert_eq!(queue.replay(of_a(), Some(id(3)), NOW + 20).await.unwrap(), []);
     assert_eq!(queue.replay(of_a(), Some(id(9)), NOW + 20).await.unwrap(), []);
     assert_eq!(queue.replay(of_a(), Some(id(2)), NOW + 20).await.unwrap(), [id(2)]);
@@ -576,7 +576,7 @@ pub(super) async fn a_cursor_walks_over_everything_once(queue: &dyn JobQueue) {
         };
         before = Some(id(*last));
         seen.extend(page);
-        // What comes meanwhile is newer, and what changes its state stays where it is.
+        // New jobs are newer, and a job that changes its state keeps its place.
         let comes = 1_000 + u64::try_from(seen.len()).unwrap();
         push(queue, vec![job(comes, "a")]).await;
         claim(queue, 3, NOW + 5_000).await;
@@ -595,7 +595,7 @@ pub(super) async fn positions_count_what_goes_before(queue: &dyn JobQueue) {
     claim_one(queue, 6, NOW + 10).await;
     assert_eq!(queue.position(id(6), NOW + 11).await.unwrap(), None);
     assert_eq!(queue.position(id(1), NOW + 11).await.unwrap(), Some(0));
-    // Others take turns with it: between its own place and that with one of theirs for each.
+    // Others take turns with it: between its own position and that plus one of theirs for each.
     push(queue, (11..=20).map(|number| job(number, "b")).collect()).await;
     let position = queue.position(id(5), NOW + 30).await.unwrap().unwrap();
     assert!((8..=9).contains(&position), "{position}");
@@ -616,7 +616,7 @@ pub(super) async fn figures_are_those_of_the_jobs(queue: &dyn JobQueue) {
     let stats = queue.stats(None, NOW + 1_000).await.unwrap();
     assert_eq!(stats.backend, queue.backend());
     assert!(!stats.paused);
-    // One of the four that were claimed may have been the one that would expire.
+    // One of the four claimed jobs may have been the one that would expire.
     let sum = stats.queued + stats.running + stats.finished + stats.cancelled + stats.expired;
     assert_eq!(sum + stats.dead, 10);
     assert_eq!((stats.running, stats.finished, stats.cancelled), (3, 1, 1));
@@ -663,7 +663,7 @@ pub(super) async fn concurrent_claims_take_each_job_once(queue: &dyn JobQueue) {
     push(queue, (0..200).map(|number| job(number, whose(number))).collect()).await;
     let worker = async || {
         let mut taken = Vec::new();
-        // A worker that found nothing looks again: another may be about to fail at its claim.
+        // A worker that found no job tries again: another may be about to fail at its claim.
         for _ in 0..60 {
             let (leases, numbers) = claim(queue, 4, NOW + 1_000).await;
             for lease in leases {
@@ -754,7 +754,7 @@ pub(super) async fn odd_names_are_names(queue: &dyn JobQueue) {
 pub(super) async fn a_push_wakes_who_waits(queue: &dyn JobQueue) {
     let limit = Duration::from_secs(10);
     for number in 1..=3 {
-        // Until it has nothing, as a worker does; then it waits.
+        // Until it finds no job, like a worker; then it waits.
         while !claim(queue, 1, NOW + number).await.1.is_empty() {}
         let wait = async {
             loop {
@@ -768,7 +768,7 @@ pub(super) async fn a_push_wakes_who_waits(queue: &dyn JobQueue) {
         let both = async { tokio::join!(wait, push) };
         tokio::time::timeout(limit, both).await.expect("woken");
     }
-    // A push between the look and the wait is not missed.
+    // A push between the check and the wait is not missed.
     push(queue, vec![job(4, "a")]).await;
     tokio::time::timeout(limit, queue.changed()).await.expect("woken").unwrap();
     assert_eq!(claim(queue, 1, NOW + 10).await.1, [4]);

@@ -18,7 +18,7 @@ pub(super) async fn webhooks_are_due_hidden_and_settled(queue: &dyn JobQueue) {
     assert_eq!(due(NOW + 19).await, []);
     assert_eq!(due(NOW + 30).await, [(2, 1), (1, 1)]);
     assert_eq!(due(NOW + 31).await, []);
-    // Nobody settled it: it is seen again.
+    // It was not settled, so it is due again.
     queue.settle_webhook(id(2), None).await.unwrap();
     assert_eq!(due(NOW + 5_029).await, []);
     assert_eq!(due(NOW + 5_030).await, [(1, 2)]);
@@ -51,7 +51,7 @@ pub(super) async fn every_end_makes_a_webhook_due(queue: &dyn JobQueue) {
     let due = queue.due_webhooks(9, Duration::from_secs(1), NOW + 70_000).await.unwrap();
     let order: Vec<u64> = due.iter().map(|it| number(&it.id)).collect();
     assert_eq!(order, [1, 2, 4, 5, 6, 3]);
-    // Who is replayed has not ended.
+    // A replayed job has not ended.
     queue.replay(None, None, NOW + 70_001).await.unwrap();
     let due = queue.due_webhooks(9, Duration::from_secs(1), NOW + 80_000).await.unwrap();
     assert_eq!(due.iter().map(|it| number(&it.id)).collect::<BTreeSet<u64>>(), set(&[1, 4, 5, 6]));

@@ -13,7 +13,7 @@ use testkit::{Redis, Scratch};
 use super::super::conformance::{self, NOW, id, job};
 use super::*;
 
-/// A queue of its own on a server that tests share.
+/// Opens a new queue on a server that tests share.
 async fn open(server: &Redis, config: QueueConfig) -> Arc<dyn JobQueue> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("cove{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -32,7 +32,7 @@ async fn redis_passes_the_conformance_suite() {
 async fn the_loading_of_scripts_leaves_nothing() {
     let server = Redis::start();
     let queue = open(&server, QueueConfig::default()).await;
-    // The record of queues, the ring, and BullMQ's own note of who made the queue.
+    // The record of queues, the ring, and BullMQ's own metadata of the queue.
     assert_eq!(server.command("DBSIZE"), ":3");
     drop(queue);
     assert_eq!(server.command("DBSIZE"), ":3");
@@ -54,7 +54,7 @@ async fn sizes_that_were_added_are_taken_away() {
         queue.finish(claim.lease.clone(), end, NOW + 1).await.unwrap();
     }
     assert_eq!(server.command("KEYS *:own:bytes").lines().next(), Some("*1"));
-    // The fourth is lost, waits again, and goes with the rest.
+    // The fourth is lost, waits again, and is drained with the rest.
     queue.sweep(NOW + 30_000).await.unwrap();
     assert_eq!(queue.drain(None, NOW + 30_001).await.unwrap().len(), 4);
     assert_eq!(queue.sweep(NOW + 10_000_000).await.unwrap().removed, 6);
@@ -94,7 +94,7 @@ async fn a_lost_worker_is_told_as_stalled_and_its_job_is_given_once_more() {
     assert_eq!(queue.claim(1, ClaimQuota::unlimited(), NOW + 60_000).await.unwrap(), []);
 }
 
-/// A server that can be killed and started again with what it wrote.
+/// A server that can be killed and restarted with its data.
 struct Mortal {
     scratch: Scratch,
     port: u16,
@@ -110,7 +110,7 @@ impl Mortal {
     }
 
     fn spawn(scratch: &Scratch, port: u16) -> Child {
-        // The signal is for the end of the process: the thread that starts it is the test's own.
+        // The signal is for the end of the process: the test's own thread starts it.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "redis-server", "--bind", "127.0.0.1", "--save", ""]);
         command.args(["--appendonly", "yes", "--appendfsync", "always", "--port"]);
@@ -146,7 +146,7 @@ async fn a_killed_server_loses_nothing_that_was_acknowledged() {
     let first = queue.claim(5, ClaimQuota::unlimited(), NOW + 20).await.unwrap();
     assert_eq!(first.len(), 5);
     server.kill_and_start();
-    // The first question may meet the broken connection; none needs a new queue.
+    // The first request may meet the broken connection; none needs a new queue.
     let mut rest = Vec::new();
     for _ in 0..100 {
         match queue.claim(20, ClaimQuota::unlimited(), NOW + 20).await {

@@ -1,4 +1,4 @@
-//! The schedule against a naive model, and what it promises to tenants.
+//! The schedule against a naive model, and its guarantees for tenants.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ fn job(id: &str, tenant: &str, priority: i32, created_ms: u64) -> WaitingJob {
     WaitingJob { id, tenant, priority, created_ms, deadline_ms: None, bytes: 0 }
 }
 
-/// Takes jobs of whatever tenant.
+/// Takes jobs of any tenant.
 fn take(schedule: &mut JobSchedule, count_max: usize, now_ms: u64) -> Vec<WaitingJob> {
     schedule.take(count_max, &mut ClaimQuota::unlimited(), now_ms).jobs
 }
@@ -66,14 +66,14 @@ fn a_tenant_that_has_its_quota_in_hand_is_passed_over() {
     assert_eq!(ids, ["a0", "b0", "b1"]);
     assert!(schedule.take(9, &mut quota, 0).jobs.is_empty(), "both have two");
     assert_eq!((schedule.of_tenant("a"), schedule.of_tenant("b")), (3, 1));
-    // Nobody else lost anything by it.
+    // No other tenant lost a job by it.
     let rest: Vec<String> = take(&mut schedule, 9, 0).into_iter().map(|it| it.id.0).collect();
     assert_eq!(rest.len(), 4);
     assert_eq!(rest.iter().filter(|id| id.starts_with('a')).count(), 3);
 }
 
 proptest! {
-    /// A claim takes what quotas allow, and leaves a job only where its tenant's quota is used up.
+    /// A claim takes what quotas allow, and leaves a job only if its tenant's quota is used up.
     #[test]
     fn quotas_hold_and_nothing_else_is_left(
         waiting in proptest::collection::vec(0_usize..6, 1..5),
@@ -130,7 +130,7 @@ fn what_is_past_its_deadline_is_not_taken() {
     assert!(schedule.is_empty() && schedule.deadlines.is_empty());
 }
 
-/// The order by its definition, with every job looked at each time.
+/// The order by its definition, examining every job each time.
 #[derive(Default)]
 struct Naive {
     ring: Vec<String>,
@@ -149,7 +149,7 @@ impl Naive {
         self.jobs.retain(|job| job.deadline_ms.is_none_or(|at| at > now_ms));
         while !self.ring.is_empty() {
             let tenant = self.ring.remove(0);
-            // Effective priority in thousandths of a step, so that nothing is rounded.
+            // Effective priority in thousandths of a step, so that there is no rounding.
             let effective = |job: &WaitingJob| {
                 let waited = i128::from(now_ms) - i128::from(job.created_ms);
                 i128::from(job.priority) * 1_000 + waited * 1_000 / 1_000
@@ -166,7 +166,7 @@ impl Naive {
     }
 }
 
-/// Numbers from a seed, by a congruence: the same everywhere.
+/// Numbers from a seed, by a linear congruence: the same on every machine.
 struct Random(u64);
 
 impl Random {
@@ -225,8 +225,8 @@ fn a_long_simulation_equals_the_naive_model() {
 #[test]
 fn no_tenant_starves_and_ageing_bounds_the_wait() {
     let mut schedule = JobSchedule::new(AGEING);
-    // One tenant sends urgent work faster than it is done; a single dull job of its own and one of
-    // another tenant came with the first of it.
+    // One tenant sends urgent work faster than it is processed; a single low-priority job of its
+    // own and one of another tenant arrived with its first job.
     schedule.insert(job("dull", "crowd", -5, 0));
     schedule.insert(job("single", "other", -100, 0));
     let mut done: HashMap<String, u64> = HashMap::new();
@@ -238,10 +238,10 @@ fn no_tenant_starves_and_ageing_bounds_the_wait() {
             }
         }
     }
-    // The next round, though its priority is the lowest there is.
+    // In the next round, although its priority is the lowest possible.
     assert!(done["single"] <= 4, "{}", done["single"]);
-    // Ten steps of priority are ten seconds; then all that is more urgent and older goes first,
-    // which is as much again at half the speed.
+    // Ten steps of priority are ten seconds; then all jobs that are more urgent and older run
+    // first, which takes as much time again at half the speed.
     assert!((10_000..=20_010).contains(&done["dull"]), "{}", done["dull"]);
 }
 

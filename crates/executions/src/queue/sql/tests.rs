@@ -63,7 +63,7 @@ async fn random_operations_on_postgresql_equal_the_model() {
     }
 }
 
-/// Everything that is kept, with request and result.
+/// Returns all kept jobs, with request and result.
 async fn everything(queue: &dyn JobQueue) -> Vec<QueuedJob> {
     let mut jobs = Vec::new();
     for job in queue.list(JobFilter { limit: 1_000, ..JobFilter::default() }).await.unwrap() {
@@ -114,7 +114,7 @@ async fn a_queue_that_is_opened_again_is_as_before_but_for_what_ran() {
     assert!(queue.stats(None, NOW).await.unwrap().paused);
     assert_eq!(queue.claim(1, ClaimQuota::unlimited(), NOW + 200).await.unwrap(), []);
     queue.set_paused(false).await.unwrap();
-    // What was running is lost to its worker and goes first now, for the second time.
+    // Running jobs are lost to their worker and run first now, for the second time.
     let late = queue.heartbeat(vec![claims[1].lease.clone()], NOW + 201).await.unwrap();
     assert_eq!(late, [LeaseRenewal::Lost]);
     let again = queue.claim(100, ClaimQuota::unlimited(), NOW + 600).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_queue_that_is_opened_again_is_as_before_but_for_what_ran() {
     queue.sweep(NOW + 600).await.unwrap();
     drop(queue);
 
-    // The second time in a row: their attempts are used up, so nothing loops for ever.
+    // The second time in a row: their attempts are used up, so the retries end.
     let queue = open(sqlite(scratch.path(), "db").await, config(), NOW + 700).await;
     let stats = queue.stats(None, NOW + 700).await.unwrap();
     let figures = (stats.queued, stats.running, stats.dead, stats.cancelled, stats.expired);
@@ -165,7 +165,7 @@ async fn servers_share_what_waits_in_postgresql() {
     taken.sort_unstable();
     assert_eq!(taken, (0..120).chain(200..280).collect::<Vec<u64>>());
 
-    // One that is told does not wait until it looks by itself.
+    // A server that relies on announcements does not wait for its next poll.
     there.rely_on_announcements(true);
     assert_eq!(there.claim(1, ClaimQuota::unlimited(), NOW + 1_500).await.unwrap(), []);
     here.push(vec![job(290, "a")]).await.unwrap();
@@ -176,7 +176,7 @@ async fn servers_share_what_waits_in_postgresql() {
     let end = AttemptResult::Result(b"{}".to_vec());
     there.finish(claimed[0].lease.clone(), end, NOW + 1_501).await.unwrap();
 
-    // One pauses, cancels, dies; the other notices.
+    // One server pauses, cancels and dies; the other notices.
     here.push(vec![job(300, "a"), job(301, "a")]).await.unwrap();
     here.set_paused(true).await.unwrap();
     assert_eq!(there.claim(1, ClaimQuota::unlimited(), NOW + 2_000).await.unwrap(), []);
@@ -192,7 +192,7 @@ async fn servers_share_what_waits_in_postgresql() {
     let late = AttemptResult::Result(b"late".to_vec());
     let ended = here.finish(lost[0].lease.clone(), late, NOW + 32_001).await.unwrap();
     assert_eq!(ended, AttemptDisposition::Fenced);
-    // Woken by the clock, because nobody here was told.
+    // Woken by the clock, because this server received no announcement.
     there.push(vec![job(400, "a")]).await.unwrap();
     here.changed().await.unwrap();
 }
@@ -224,7 +224,7 @@ async fn the_window_shows_many_tenants_and_long_queues_in_turn() {
         let numbers = order.iter().filter(|(whose, _)| whose == tenant).map(|(_, it)| it);
         assert!(numbers.is_sorted(), "of {tenant}");
     }
-    // While others wait the crowd gets one turn in each round.
+    // While others wait, the crowd gets one turn in each round.
     let crowd_share = order[..180].iter().filter(|(tenant, _)| tenant == "crowd").count();
     assert!((1..=5).contains(&crowd_share), "{crowd_share}");
 }
@@ -256,7 +256,7 @@ async fn the_window_goes_round_whatever_order_a_database_has_for_texts() {
     }
 }
 
-/// What an earlier version left: one job that waits, and one that has ended.
+/// Data of an earlier version: one job that waits, and one that has ended.
 async fn fill_without_sizes(store: &SqlStore) {
     store.migrate(schema::SERVICE, &schema::MIGRATIONS[..1]).await.unwrap();
     let body = |transaction: &mut dyn StoreTransaction| {
@@ -294,7 +294,7 @@ async fn what_an_earlier_version_left_is_counted_in_bytes() {
         assert!(matches!(full, QueueError::FullBytes { queued_bytes_max: 1_000 }), "{full:?}");
         queue.push(vec![sized(3, 100)]).await.unwrap();
         assert_eq!(queue.sweep(0).await.unwrap().removed, 0);
-        // Opened again it knows the same, and one byte less to keep is too little.
+        // After reopening the state is the same, and a limit one byte lower is too low.
         drop(queue);
         let queue = open(store.clone(), QueueConfig { kept_bytes_max: 299, ..config() }, NOW).await;
         assert!(queue.push(vec![sized(4, 1)]).await.is_err());
@@ -304,7 +304,7 @@ async fn what_an_earlier_version_left_is_counted_in_bytes() {
     }
 }
 
-/// Which indexes a statement uses in SQLite.
+/// Returns the indexes that a statement uses in SQLite.
 async fn plan(store: &SqlStore, sql: &str, parameters: Vec<SqlValue>) -> String {
     let sql = format!("EXPLAIN QUERY PLAN {sql}");
     let body = move |transaction: &mut dyn StoreTransaction| {

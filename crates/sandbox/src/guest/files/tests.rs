@@ -1,4 +1,4 @@
-//! The helper in a thread, asked as the server asks: what it does to real files.
+//! The helper in a thread, with requests like the server's: its effects on real files.
 
 use std::fs;
 use std::io::Write;
@@ -22,9 +22,9 @@ use crate::tar::{self, HeaderReader, MemberKind, SparseMap, TarMember};
 
 mod barrier;
 
-/// As whom the helper works where the tests run as root.
+/// User id of the helper when the tests run as root.
 const USER: u32 = 1000;
-/// Longest wait for anything. Far above what it takes.
+/// Longest wait, far above the usual time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A directory of the user's, and a helper for it.
@@ -112,7 +112,7 @@ fn next(counter: &AtomicU64) -> u64 {
     counter.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What an error is, without its words.
+/// Returns the kind of an error, without its text.
 fn kind<T: std::fmt::Debug>(result: Result<T, FilesError>) -> String {
     let error = format!("{:?}", result.unwrap_err());
     error.split('(').next().unwrap().to_owned()
@@ -175,7 +175,7 @@ async fn errors_say_what_is_wrong() {
     assert_eq!(kind(files.watch(at("none"), ListDepth::Recursive).await), "NotFound");
     assert_eq!(kind(files.disk_usage(at("none")).await), "NotFound");
     if sys::effective_ids().0 == 0 {
-        // The tests' own user made this one, and the helper works as another.
+        // The tests' own user made this one, and the helper runs as another.
         let denied = place.try_write("roots/x", "x", WriteMode::Replace).await;
         assert_eq!(kind(denied), "PermissionDenied");
         assert_eq!(kind(files.chmod(at("roots"), 0o777).await), "PermissionDenied");
@@ -197,7 +197,7 @@ async fn nothing_is_opened_that_waits_or_is_the_helpers_own() {
         ("/proc/self", denied),
         ("/proc/self/mem", denied),
         ("/proc/self/environ", denied),
-        // A link of the kernel's to what a process has open is followed nowhere.
+        // Links of the kernel to a process's open files are never followed.
         ("/proc/self/fd/0", "Invalid"),
         ("/proc/self/exe", "Invalid"),
     ] {
@@ -232,7 +232,7 @@ async fn new_content_appears_at_once_or_never() {
     writer.write_all(b"new content").await.unwrap();
     assert_eq!(writer.finish().await.unwrap().mode, 0o640);
     assert_eq!(place.read("file").await.unwrap(), "new content");
-    // Somebody else was faster.
+    // Another writer was faster.
     let writer = write("two", WriteMode::Create).await.unwrap();
     place.write("two", "first").await;
     assert_eq!(kind(writer.finish().await), "Exists");
@@ -240,7 +240,7 @@ async fn new_content_appears_at_once_or_never() {
     let writer = write("dir", WriteMode::Replace).await.unwrap();
     fs::create_dir(place.dir.join("dir")).unwrap();
     assert_eq!(kind(writer.finish().await), "IsADirectory");
-    // Through links, also where they lead to nothing yet.
+    // Through links, also dangling ones.
     symlink("file", place.dir.join("link")).unwrap();
     symlink("later", place.dir.join("dangling")).unwrap();
     place.write("link", "by link").await;
@@ -267,7 +267,7 @@ async fn directories_are_made_moved_and_removed() {
     files.rename(at("a/b"), at("d")).await.unwrap();
     assert_eq!(place.names("", 3).await, ["a", "d", "d/c", "d/c/file"]);
     files.remove(at("a"), ListDepth::Single).await.unwrap();
-    // A link goes, and what it leads to stays.
+    // A link is removed, and its target stays.
     symlink("d", place.dir.join("link")).unwrap();
     files.remove(at("link"), ListDepth::Recursive).await.unwrap();
     symlink("../d", place.dir.join("d/c/up")).unwrap();
@@ -347,7 +347,7 @@ async fn who_does_not_read_holds_up_nobody() {
     assert!(fifth.len() > 4 << 20);
 }
 
-/// Whoever asked waits for nothing else.
+/// The caller waits only for this answer.
 #[test]
 fn a_request_that_fails_unforeseen_is_answered() {
     let refused = super::answered(|| panic!("on purpose")).unwrap_err();
@@ -372,7 +372,7 @@ async fn attributes_are_kept() {
     assert_eq!(kind(files.set_attribute(&at, "", Some(b"")).await), "Invalid");
 }
 
-/// Waits until this event is told, and returns those before it.
+/// Waits until this event is reported, and returns those before it.
 async fn until(watch: &mut Watch, kind: WatchKind, path: &str) -> Vec<WatchEvent> {
     let wanted = WatchEvent { kind, path: path.to_owned() };
     let mut before = Vec::new();
@@ -402,7 +402,7 @@ async fn a_watch_tells_what_happens() {
     until(&mut watch, WatchKind::Create, "old/moved").await;
     fs::remove_file(place.dir.join("old/file")).unwrap();
     until(&mut watch, WatchKind::Remove, "old/file").await;
-    // Directories that come later are watched, with what was in them by then.
+    // Later directories are watched, including their earlier content.
     fs::create_dir_all(place.dir.join("x/y/z")).unwrap();
     until(&mut watch, WatchKind::Create, "x/y/z").await;
     fs::write(place.dir.join("x/y/z/deep"), "").unwrap();
@@ -424,7 +424,7 @@ async fn watches_are_bounded_and_end_when_they_are_dropped() {
         watches.push(place.files.watch(place.at(""), ListDepth::Single).await.unwrap());
     }
     assert_eq!(kind(place.files.watch(place.at(""), ListDepth::Single).await), "TooMany");
-    // More often than there may be at a time.
+    // More often than the maximum at a time.
     for _ in 0..100 {
         drop(watches.pop());
         watches.push(place.files.watch(place.at(""), ListDepth::Single).await.unwrap());
@@ -437,7 +437,7 @@ async fn watches_are_bounded_and_end_when_they_are_dropped() {
 
 // ---- archives ----------------------------------------------------------------------------------
 
-/// Runs GNU tar, which is what an archive of ours must suit, and the other way round.
+/// Runs GNU tar, with which our archives must be compatible in both directions.
 fn gnu_tar(dir: &Path, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut child = Command::new("tar")
         .args(arguments)
@@ -449,7 +449,7 @@ fn gnu_tar(dir: &Path, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     let writing = std::thread::spawn(move || {
-        // What comes after the end of the archive is not read.
+        // Data after the end of the archive is not read.
         let _closed = stdin.write_all(&input);
     });
     let output = child.wait_with_output().unwrap();
@@ -458,10 +458,10 @@ fn gnu_tar(dir: &Path, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// Path, kind, mode, size, time, link, content, whether it has holes, and how many names.
+/// Path, kind, mode, size, time, link, content, whether it has holes, and the number of names.
 type Described = (Vec<u8>, u32, u64, i64, i64, Vec<u8>, Vec<u8>, bool, u64);
 
-/// Everything below a directory.
+/// Describes everything below a directory.
 fn describe(dir: &Path) -> Vec<Described> {
     fn walk(dir: &Path, base: &Path, all: &mut Vec<Described>) {
         for entry in fs::read_dir(dir).unwrap() {
@@ -496,10 +496,10 @@ fn describe(dir: &Path) -> Vec<Described> {
     all
 }
 
-/// What of a description an archive's format can keep.
+/// Reduces descriptions to the parts that an archive's format can store.
 type Normal<'a> = &'a dyn Fn(&[Described]) -> Vec<Described>;
 
-/// Checks that two descriptions are the same, one file after the other.
+/// Checks that two descriptions are equal, one file after the other.
 fn assert_same(got: &[Described], expected: &[Described], what: &str) {
     for (got, expected) in got.iter().zip(expected) {
         // Not the bytes: there are many.
@@ -512,7 +512,7 @@ fn assert_same(got: &[Described], expected: &[Described], what: &str) {
     assert_eq!(got.len(), expected.len(), "{what}");
 }
 
-/// A tree with everything that an archive can have in it.
+/// Makes a tree with everything that an archive can contain.
 fn make_tree(dir: &Path) {
     let path = |name: &str| dir.join(name);
     let long = ["long".repeat(40), "deep".repeat(30)].join("/");
@@ -554,7 +554,7 @@ fn make_tree(dir: &Path) {
         let owner = format!("{USER}:{USER}");
         let chown = Command::new("chown").args(["-hR", &owner]).arg(dir).status();
         assert!(chown.unwrap().success());
-        // Which took this one's special treatment away.
+        // Writing has reset this one.
         set_time("bytes", 1_000_000_000, 123_456_789);
     }
 }
@@ -573,7 +573,7 @@ async fn nothing_of_a_tree_is_lost_in_an_archive() {
     let (entries, _) = place.import("back", &archive).await.unwrap();
     assert_eq!(entries, expected.len() as u64);
     assert_same(&describe(&place.dir.join("back")), &expected, "unpacked");
-    // Again, over what is there.
+    // Again, over existing files.
     place.import("back", &archive).await.unwrap();
     assert_same(&describe(&place.dir.join("back")), &expected, "unpacked again");
     gnu_tar(&there, &["-xpf", "-"], &archive);
@@ -589,7 +589,7 @@ async fn what_gnu_tar_packs_is_unpacked() {
     fs::remove_file(tree.join("sparse")).unwrap();
     let expected = describe(&tree);
     let exact = |all: &[Described]| all.to_vec();
-    // Forms before pax have whole seconds, and know no holes without being asked.
+    // Formats before pax have whole seconds, and GNU tar only stores holes on request.
     let coarse = |all: &[Described]| -> Vec<Described> {
         let without = |one: &Described| {
             let mut one = one.clone();
@@ -660,7 +660,7 @@ async fn no_archive_writes_outside_of_its_target() {
         ("Invalid", vec![device]),
         // A directory in place of the link, and the link is replaced.
         ("ok", vec![link("a", &outside), member("a", MemberKind::Dir, "", b""), file("a/x")]),
-        // What a link leads to is not written to in its stead.
+        // The target of a link is not written to.
         ("ok", vec![link("s", &secret), file("s"), file("/abs/x")]),
     ];
     for (i, (expected, members)) in cases.iter().enumerate() {
@@ -690,13 +690,13 @@ async fn a_bad_archive_is_an_error_that_says_so() {
     assert!(error.contains("checksum"), "{error}");
     let text = vec![b'x'; 10_000];
     assert_eq!(kind(place.import("t", &text).await), "Invalid");
-    // An archive that has ended is done with, whatever follows.
+    // Data after the end of an archive is ignored.
     let more = [good, vec![9; 1 << 20]].concat();
     assert_eq!(place.import("t", &more).await.unwrap(), (1, 5000));
     assert_eq!(place.import("t", &tar::trailer()).await.unwrap(), (0, 0));
 }
 
-/// All members of an archive, their content skipped.
+/// Returns all members of an archive, skipping their content.
 fn read_all(bytes: &[u8]) -> Result<Vec<TarMember>, tar::BadArchive> {
     let mut headers = HeaderReader { source: bytes };
     let mut all = Vec::new();
@@ -719,7 +719,7 @@ fn members() -> impl Strategy<Value = TarMember> {
         MemberKind::Fifo,
     ];
     let kind = proptest::sample::select(kinds.to_vec());
-    // Often as long as the field of a header, and with slashes where it ends.
+    // Often as long as the field of a header, and with slashes at its end.
     let byte = || prop_oneof![6 => 1u8..=255, 1 => Just(b'/')];
     let len = prop_oneof![1usize..300, 98usize..104];
     let bytes = || {
@@ -729,7 +729,7 @@ fn members() -> impl Strategy<Value = TarMember> {
     let time = (-(1i64 << 40)..1 << 40, 0..1_000_000_000u32);
     (bytes(), kind, 0..0o10000u32, 0..1u64 << 50, time, bytes(), any::<bool>(), extents).prop_map(
         |(mut name, kind, mode, size, mtime, link, is_sparse, gaps)| {
-            // A slash at the end makes a directory, in the oldest form.
+            // A trailing slash makes a directory, in the oldest format.
             while name.last() == Some(&b'/') {
                 name.pop();
             }
@@ -773,7 +773,7 @@ proptest! {
         prop_assert_eq!(read, Some(member));
     }
 
-    /// Readers that know no sparse files find a file under its own name as well.
+    /// Readers without support for sparse files find a file under its own name as well.
     #[test]
     fn a_name_that_is_cut_at_a_slash_is_no_directory(member in members()) {
         let name = [&[b'd'; 99][..], b"/", &member.name].concat();
@@ -796,7 +796,7 @@ proptest! {
         for (at, value) in flips {
             let at = at.index(bytes.len());
             bytes[at] = value;
-            // So that not every change ends at the checksum.
+            // So that not every change is rejected by the checksum.
             let block = at / 512 * 512;
             if bytes.len() >= block + 512 {
                 bytes[block + 148..block + 156].copy_from_slice(b"        ");

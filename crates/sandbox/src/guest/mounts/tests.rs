@@ -16,7 +16,7 @@ const INIT: u32 = 1_310_000_000;
 const USER: u32 = INIT + 1;
 const SOON: Duration = Duration::from_secs(20);
 
-/// Becomes what a guest init is: in a root of its own, with these capabilities.
+/// Enters the state of a guest init: a root of its own, with these capabilities.
 fn enter_sandbox(capabilities: u64) {
     sys::unshare(libc::CLONE_NEWNS).unwrap();
     sys::mount(None, c"/", None, libc::MS_REC | libc::MS_PRIVATE, None).unwrap();
@@ -32,7 +32,7 @@ fn enter_sandbox(capabilities: u64) {
 }
 
 fn become_user(id: u32, capabilities: u64) {
-    // Groups stay: the C library gives them up for all threads at once.
+    // Groups stay: the C library would drop them for all threads at once.
     sys::prctl(libc::PR_SET_KEEPCAPS, 1).unwrap();
     sys::setresgid(id).unwrap();
     sys::setresuid(id).unwrap();
@@ -44,7 +44,7 @@ fn users() -> OwnedFd {
     slot_users(proc.as_fd(), INIT, USER).unwrap()
 }
 
-/// Does something as a program of a session with this disk and these layers.
+/// Runs a function as a program of a session with this disk and these layers.
 fn inside<T: Send>(
     disk: &AttachedDiskImage,
     layers: &[&AttachedLayer],
@@ -105,7 +105,7 @@ fn files_are_the_programs_inside_and_the_disk_users_on_the_disk() {
         assert_eq!((metadata.uid(), metadata.gid()), (DISK_USER, DISK_USER), "{name}");
     }
     drop(mount);
-    // In another slot they are that one's; here it is the same, later.
+    // In another slot the files belong to that slot's user; here it is the same slot, later.
     inside(&disk, &[], || {
         assert_eq!(read("/workspace/a") + &read("/home/user/b"), "12");
         assert_eq!(fs::metadata("/workspace/d").unwrap().mode() & 0o777, 0o700);
@@ -169,7 +169,7 @@ fn a_disk_is_full_at_its_limit_and_has_room_again_after_a_deletion() {
     let mib = vec![7; 1 << 20];
     inside(&disk, &[], || {
         for _ in 0..2 {
-            // What was deleted last is free when the file system has noted it down.
+            // The space of the last deletions is free when the file system has committed them.
             let has_room = || {
                 let _interval = sys::poll(&[], Some(Duration::from_millis(1)));
                 fs::write("/workspace/big", &mib).is_ok()
@@ -220,7 +220,7 @@ fn programs_learn_nothing_of_the_host_and_get_nowhere_else() {
     let directory = place.path("").to_string_lossy().into_owned();
     inside(&disk, &[&layer], || {
         let table = read("/proc/thread-self/mountinfo");
-        // What the host's /proc, which this test needs, brings along is not of interest.
+        // The host's /proc, which this test needs, adds mounts that are irrelevant here.
         let visible = table.lines().filter(|line| !line.contains("/proc"));
         let overlays: Vec<&str> = table.lines().filter(|line| line.contains("overlay")).collect();
         assert_eq!(overlays.len(), 2, "{table}");
@@ -233,7 +233,7 @@ fn programs_learn_nothing_of_the_host_and_get_nowhere_else() {
         assert!(!table.contains("ext4") && !table.contains("loop"), "{table}");
         assert_eq!(visible.filter(|line| line.contains("/run")).count(), 0, "{table}");
         assert_eq!(fs::read_dir("/run").unwrap().count(), 0);
-        // What a device could be, and what the kernel's marks are.
+        // Devices, and the kernel's own markers.
         let name = CString::new("/workspace/null").unwrap();
         assert_eq!(kind(sys::mknod_char(&name, 0o666, 1, 3)), io::ErrorKind::PermissionDenied);
         let chown = std::os::unix::fs::chown("/workspace", Some(INIT), None);
@@ -256,7 +256,7 @@ fn what_the_overlay_does_is_not_limited_to_what_its_user_may() {
     let layer = as_layer(&place, disk, "layer");
     let disk = place.disk("a");
     inside(&disk, &[&layer], || {
-        // To be copied up it has to be read and made by the overlay, with this owner and mode.
+        // To copy it up, the overlay must read it and create it with this owner and mode.
         assert_eq!(
             kind(OpenOptions::new().write(true).open("/workspace/closed/secret")),
             io::ErrorKind::PermissionDenied
@@ -321,7 +321,7 @@ fn owners_are_mapped_to_the_init_and_the_programs_and_nobody_else() {
     for (name, owner) in [("u", INIT), ("u/workspace", USER), ("e", INIT)] {
         assert_eq!(fs::metadata(format!("{root}/{name}")).unwrap().uid(), owner, "{name}");
     }
-    // Root of the host is not on the map, so it makes nothing here.
+    // The host's root is not in the map, so it can create nothing here.
     let made = fs::write(format!("{root}/u/workspace/x"), "");
     assert_eq!(made.unwrap_err().raw_os_error(), Some(libc::EOVERFLOW));
     assert_eq!(DISK_INIT, 0);
@@ -331,7 +331,7 @@ fn owners_are_mapped_to_the_init_and_the_programs_and_nobody_else() {
 fn what_nobody_has_made_is_not_counted() {
     let place = Place::new();
     let disk = place.disk("a");
-    // What the kernel is still taking down counts as long as it is there.
+    // Mounts that the kernel is still removing count until they are removed.
     let comes_to = |wanted: u64| {
         (0..SOON.as_millis()).any(|_| {
             let _interval = sys::poll(&[], Some(Duration::from_millis(1)));

@@ -1,4 +1,4 @@
-//! The server's side alone, with helpers that do not do as they should.
+//! The server's side alone, with faulty helpers.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use super::{
 use crate::codec::{MessageReader, MessageWriter};
 use crate::sys;
 
-/// Longest wait for anything. Far above what it takes.
+/// Longest wait, far above the usual time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -46,14 +46,14 @@ fn paths_become_absolute() {
     }
 }
 
-/// What a helper does about a request.
+/// Reaction of a helper to a request.
 enum Reply {
     Say(Vec<u8>, Vec<OwnedFd>),
     Nothing,
     End,
 }
 
-/// A helper that does with each request what a function says.
+/// Starts a helper that handles each request with a function.
 fn helper(
     reply: impl Fn(u64, FileRequest, Vec<OwnedFd>) -> Reply + Send + 'static,
 ) -> SandboxFiles {
@@ -83,7 +83,7 @@ fn file_entry() -> MessageWriter {
     MessageWriter::new(0).u8(0).u64(1).u32(0o644).u32(0).u32(0).u64(0).bytes(b"")
 }
 
-/// Checks that the caller is told that nobody answers.
+/// Checks that the caller gets the error of a lost helper.
 async fn lost<T: std::fmt::Debug>(call: impl Future<Output = Result<T, FilesError>>) {
     let result = time::timeout(PATIENCE, call).await.unwrap();
     assert!(matches!(result, Err(FilesError::Lost)), "{result:?}");
@@ -126,7 +126,7 @@ async fn only_regular_files_are_taken_from_a_helper() {
     }
 }
 
-/// Writes to the pipe of a request for as long as somebody reads.
+/// Writes to the pipe of a request while it has a reader.
 fn flood(fds: Vec<OwnedFd>, bytes: Vec<u8>) {
     std::thread::spawn(move || while sys::write_all(fds[0].as_fd(), &bytes).is_ok() {});
 }
@@ -145,7 +145,7 @@ async fn a_helper_cannot_make_a_listing_or_a_record_endless() {
     assert_eq!((listing.entries.len(), listing.cut), (100, true));
     let files = helper(|_, request, fds| {
         if request != FileRequest::Cancel {
-            // The length of a record that nobody has room for.
+            // The length of a record that is too large for any buffer.
             flood(fds, vec![0xff; 4096]);
         }
         Reply::Nothing
@@ -160,10 +160,10 @@ async fn who_gives_up_tells_the_helper() {
     let files = helper(move |id, request, _| {
         let is_cancel = request == FileRequest::Cancel;
         tx.send((id, request)).unwrap();
-        // What was given up is answered all the same, and that is no harm.
+        // A cancelled request is answered all the same, which does no harm.
         if is_cancel { Reply::Say(done(id, file_entry()), Vec::new()) } else { Reply::Nothing }
     });
-    // More often than there may be requests under way: each leaves its place.
+    // More often than the maximum of pending requests: each frees its place.
     for _ in 0..3 * wire::QUICK_MAX {
         let mut call = Box::pin(files.stat("y", LinkMode::Links));
         let waiting = time::timeout(PATIENCE, async {
@@ -206,7 +206,7 @@ async fn an_import_ends_with_the_helper_or_with_its_source() {
     let usage = files.import_tar("x", &b"all of it"[..]).await.unwrap();
     assert_eq!((usage.entries, usage.bytes), (1, 2));
     assert_eq!(rx.recv().await.unwrap(), b"all of it");
-    // Given up in the middle, the helper sees an end.
+    // When it is dropped in the middle, the helper sees an end of file.
     let (mut source, reader) = tokio::io::duplex(100);
     tokio::select! {
         done = files.import_tar("x", reader) => panic!("it has ended: {done:?}"),
@@ -288,7 +288,7 @@ proptest! {
 
     #[test]
     fn no_bytes_break_the_decoders(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        // What is decoded from noise is said by the same bytes again.
+        // A request decoded from noise encodes to the same bytes.
         if let Ok((id, request)) = FileRequest::decode(&bytes) {
             prop_assert_eq!(request.encode(id), bytes.clone());
         }

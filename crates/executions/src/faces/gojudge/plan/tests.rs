@@ -1,4 +1,4 @@
-//! Requests as clients write them, and what becomes of them.
+//! Requests as clients write them, and their plans.
 
 use node::clock;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Results to statuses, and jobs to fields.
+//! Conversion of results to statuses, and of jobs to fields.
 
 use api::{ExecutionId, ExecutionMode, StageResult, TestResult, TruncatedStreams};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! One table of parameters and what is said of them, one of parameters and what becomes of them.
+//! One table of parameters and their errors, one of parameters and their executions.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Bytes that may be repeated.
+/// Budget of repeated bytes.
 const COPIES: u64 = 1000;
 
 fn languages() -> Vec<NumberedLanguage> {
@@ -31,7 +31,7 @@ fn parsed(parameters: &Value, base64: bool) -> Result<JobSubmission, Complaints>
     parse(parameters, base64, &languages(), &Judge0Config::default(), &mut copies_left)
 }
 
-/// A good submission with some parameters replaced.
+/// Returns a valid submission with some parameters replaced.
 fn with(changes: Value) -> Value {
     let mut parameters = json!({"source_code": "print(1)", "language_id": 71});
     for (name, value) in changes.as_object().unwrap() {
@@ -49,7 +49,7 @@ fn zipped(files: &[(&str, &[u8])]) -> String {
     BASE64.encode(writer.finish().unwrap().into_inner())
 }
 
-/// Each row is parameters and what is said of them.
+/// Each row has parameters and the expected errors.
 fn check_complaints(rows: &[(Value, Value)]) {
     for (parameters, expected) in rows {
         let complaints = parsed(parameters, false).unwrap_err();
@@ -122,7 +122,7 @@ fn copies_are_counted_before_they_are_made() {
     for (parameters, expected) in [
         (runs(50, 1, 20), Some(too_large(1000))),
         (runs(0, 501, 2), Some(too_large(1000))),
-        // There is one copy of these.
+        // Only one copy of these exists.
         (runs(5000, 5000, 1), None),
         (runs(30, 20, 10), None),
         (runs(25, 26, 10), Some(too_large(500))),
@@ -207,7 +207,7 @@ fn limits_are_refused_beyond_their_bounds() {
     ]);
 }
 
-/// The execution that [`with`] nothing becomes.
+/// Returns the execution of [`with`] without changes.
 fn plain() -> Value {
     json!({
         "language": "python",
@@ -220,7 +220,7 @@ fn plain() -> Value {
     })
 }
 
-/// Each row is changed parameters, whether they are base64, and how the execution differs.
+/// Each row has changed parameters, whether they are base64, and the differences of the execution.
 fn check(rows: &[(Value, bool, Value)]) {
     for (changes, base64, expected) in rows {
         let submission = parsed(&with(changes.clone()), *base64).unwrap();

@@ -1,4 +1,4 @@
-//! One table of bodies and what is said of them, one of bodies and what becomes of them.
+//! One table of bodies and their errors, one of bodies and their executions.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ fn parsed(body: &Value) -> Result<PistonJob, String> {
     parse(body, &languages(), &config)
 }
 
-/// A good body with some fields replaced.
+/// Returns a valid body with some fields replaced.
 fn body(changes: Value) -> Value {
     let mut body =
         json!({"language": "python", "version": "3.x", "files": [{"content": "print(1)"}]});

@@ -1,4 +1,4 @@
-//! Every end of a program, and what its answer says.
+//! Every end of a program, and its answer.
 
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ fn stages_are_those_that_sandbox_fusion_has() {
         (FusionStages::Both, execution(&both), json!(0), json!(0)),
         (FusionStages::Both, execution(&failed), json!(1), Value::Null),
         (FusionStages::RunOnly, execution(&both), Value::Null, json!(0)),
-        // What stands for the run is what there is.
+        // The result in place of the run is returned.
         (FusionStages::RunOnly, execution(&failed), Value::Null, json!(1)),
     ] {
         let answer = of_code(&planned("x", stages), &ran).unwrap();

@@ -1,4 +1,4 @@
-//! What bodies become, and what is refused.
+//! Executions of bodies, and refused bodies.
 
 use serde_json::Value;
 

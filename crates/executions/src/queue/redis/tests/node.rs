@@ -1,4 +1,5 @@
-//! BullMQ in Node beside Cove: its producer's jobs are done, its dashboards see and change ours.
+//! BullMQ in Node beside Cove: Cove runs its producer's jobs, and its dashboards see and change
+//! ours.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// BullMQ, installed once below the target directory; what it is, is in `compat/bullmq`.
+/// BullMQ, installed once below the target directory; `compat/bullmq` specifies it.
 fn project() -> &'static Path {
     static PROJECT: OnceLock<PathBuf> = OnceLock::new();
     PROJECT.get_or_init(|| {
@@ -25,7 +26,7 @@ fn project() -> &'static Path {
         }
         if !is_same {
             let mut npm = Command::new("npm");
-            // Not `ci`: it wants to know of the builds for other systems, which are left out.
+            // Not `ci`: it requires metadata of the builds for other systems, which are left out.
             npm.args(["install", "--omit=optional", "--ignore-scripts", "--no-progress"]);
             npm.current_dir(&project);
             let output = npm.output().expect("npm is there");
@@ -46,7 +47,7 @@ fn node(arguments: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// The last line that a program printed.
+/// Returns the last line that a program printed.
 fn answer(child: Child) -> Value {
     let output = child.wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -135,7 +136,7 @@ async fn a_dashboard_sees_and_changes_what_was_submitted() {
     assert_eq!(retried["state"], json!("prioritized"));
     let waiting = queue.get(id(2), JobParts::default()).await.unwrap().unwrap();
     assert_eq!((waiting.state, waiting.finished_ms), (ExecutionState::Queued, None));
-    // Nobody told Cove: a sweep finds out that this tenant waits again.
+    // Cove got no notification: a sweep detects that this tenant waits again.
     assert_eq!(queue.sweep(NOW + 13).await.unwrap(), QueueSweepReport::default());
     let again = queue.claim(9, ClaimQuota::unlimited(), NOW + 13).await.unwrap();
     assert_eq!(again.len(), 1);

@@ -1,8 +1,8 @@
-//! Events that a watch has told by the time that somebody asks.
+//! Events of a watch up to a barrier.
 
 use super::*;
 
-/// Events that a watch has told when its barrier is passed.
+/// Returns the events that a watch has reported when its barrier is passed.
 async fn so_far(watch: &mut Watch) -> Vec<(WatchKind, String)> {
     let barrier = watch.barrier();
     let mut passed = Box::pin(barrier.wait());
@@ -22,8 +22,8 @@ async fn so_far(watch: &mut Watch) -> Vec<(WatchKind, String)> {
     received
 }
 
-// Clients that asked right after a write were told of it in half of all cases, and of names that
-// this helper has only for a moment.
+// Regression: clients that asked right after a write got its event in half of all cases only, and
+// events of this helper's temporary names.
 #[tokio::test]
 async fn what_has_happened_is_told_when_it_is_asked_for_and_no_temporary_names_are() {
     let place = Place::new();
@@ -39,7 +39,7 @@ async fn what_has_happened_is_told_when_it_is_asked_for_and_no_temporary_names_a
             place.write(&name, &format!("{round}")).await;
             assert_eq!(so_far(&mut watch).await, created, "{name} {round}");
         }
-        // A program's own file, although its name looks like one that has none.
+        // A program's own file, although its name looks like that of an unnamed one.
         let odd = place.dir.join(&dir).join("#1");
         fs::write(&odd, "").unwrap();
         fs::set_permissions(&odd, fs::Permissions::from_mode(0o600)).unwrap();
