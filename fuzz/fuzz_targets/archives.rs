@@ -1,10 +1,10 @@
-//! Archives: tar as sessions read it, zip as Judge0's submissions bring it.
+//! Archives: tar as sessions read it, zip as in Judge0's submissions.
 #![no_main]
 
 use executions::faces::judge0::fuzzing as judge0;
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes that a zip may become.
+/// Maximum unpacked size of a zip, in bytes.
 const UNPACKED_BYTES_MAX: u64 = 1 << 16;
 
 fuzz_target!(|bytes: &[u8]| {

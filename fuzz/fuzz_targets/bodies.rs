@@ -1,4 +1,4 @@
-//! Bodies of requests and streams that arrive in parts: the same comes out however they are cut.
+//! Bodies of requests and streams that arrive in parts: the result does not depend on the split.
 #![no_main]
 
 use catalog::guest::fuzzing::{body, file};
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use sessions::faces::e2b::fuzzing::messages;
 use sessions::model_door::fuzzing::{model, usage};
 
-/// Bytes of one message of Connect.
+/// Largest message of Connect, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(usage(content_type, bytes, cut), usage(content_type, bytes, whole));
     }
     let is_read = model(bytes).is_some() || request(bytes) != (false, false);
-    // What is not looked at need not be UTF-8.
+    // Parts that are not read need not be UTF-8.
     if is_read && std::str::from_utf8(bytes).is_ok() {
         serde_json::from_slice::<serde_json::Value>(bytes).expect("a body that is no JSON");
     }

@@ -1,5 +1,5 @@
-//! Requests of the catalog: those that create, change and scan tables and views. Documents that
-//! they make can be read.
+//! Requests of the catalog that create, change and scan tables and views. The documents that they
+//! produce can be read.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Lines that a context of a code interpreter writes: how they arrive changes nothing.
+//! Lines from a context of a code interpreter: the result does not depend on how they are split.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

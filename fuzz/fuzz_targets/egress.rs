@@ -1,5 +1,5 @@
-//! The gateway's reading of hosts, paths and the first message of TLS: what is sent reads as what
-//! was compared with rules.
+//! The gateway's parsing of hosts, paths and the first TLS message: the sent value parses as the
+//! value that was compared with rules.
 #![no_main]
 
 use gateway::egress::hello::{self, FirstBytes};
@@ -8,7 +8,7 @@ use gateway::egress::path::{PathPattern, RequestPath};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    // However the bytes are cut into reads: once there is an answer, it stays.
+    // The result does not depend on how the bytes are split into reads: once known, it stays.
     let whole = hello::read(bytes);
     for end in 0..bytes.len() {
         let part = hello::read(&bytes[..end]);

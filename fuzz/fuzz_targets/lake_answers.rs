@@ -1,4 +1,5 @@
-//! What the program of a statement over a warehouse writes: how it arrives changes nothing.
+//! Output of the program that runs a statement over a warehouse: the result does not depend on how
+//! it is split.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Logins to both protocols: SCRAM from either side, secrets, proofs. No message proves anything
+//! Logins of both protocols: SCRAM from either side, secrets, proofs. No message is a valid proof
 //! without the password.
 #![no_main]
 

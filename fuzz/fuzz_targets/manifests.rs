@@ -1,5 +1,5 @@
-//! Iceberg's manifests and manifest lists in Avro, with what they are packed by. They cost no more
-//! memory and time than `fuzz/run` allows.
+//! Iceberg's manifests and manifest lists in Avro, with their compression. Reading them uses no
+//! more memory and time than `fuzz/run` allows.
 #![no_main]
 
 use iceberg::plan::fuzzing::{manifest, manifest_list};

@@ -1,5 +1,5 @@
-//! Statements without their values, and their shapes: the same however a text is cut, never longer
-//! than allowed, and a shape is its own shape.
+//! Statements without their values, and their shapes: the result does not depend on how a text is
+//! split, is never longer than allowed, and a shape is its own shape.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

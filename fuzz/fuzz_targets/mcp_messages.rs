@@ -1,5 +1,4 @@
-//! Messages of the Model Context Protocol: whatever comes, each request is answered once, by its
-//! id.
+//! Messages of the Model Context Protocol: for any input, each request is answered once, by its id.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         let answer: serde_json::Value = serde_json::from_str(&answer).expect("an answer is JSON");
         assert!(answer["jsonrpc"] == "2.0" && answer.get("id").is_some());
     }
-    // A name that is not known is never taken for an address of this machine.
+    // An unknown name is never accepted as an address of this machine.
     if let Ok(text) = std::str::from_utf8(bytes)
         && text.bytes().all(|byte| byte.is_ascii_lowercase())
     {

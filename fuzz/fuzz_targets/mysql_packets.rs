@@ -1,4 +1,4 @@
-//! Packets of MySQL's protocol: what is read and written again reads the same.
+//! Packets of MySQL's protocol: a packet that was read and written again reads the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -58,7 +58,7 @@ fn ok(payload: &[u8], caps: CapabilityFlags) {
     assert_eq!(second.changes, ok.changes);
 }
 
-/// Takes packets as a relay does: whole, because all bytes are there.
+/// Takes complete packets as a relay does, because all bytes are available.
 fn replies(mut bytes: &[u8], mut state: CommandReplyState) {
     while let Some(header) = PacketHeader::parse(bytes) {
         let Some(packet) = bytes.get(HEADER_BYTES..header.total()) else { return };

@@ -1,5 +1,5 @@
-//! What a server of MySQL sends to a reader of a grant, of a text and of a prepared statement: it
-//! never hangs, and keeps no more than it was asked for.
+//! Replies of a MySQL server to a reader of a grant, of a text and of a prepared statement: the
+//! reader never hangs, and keeps no more than its limit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Texts in MySQL's and MariaDB's SQL: readers of one text agree about it, in every mode.
+//! Texts in MySQL's and MariaDB's SQL: all readers of a text agree about it, in every mode.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

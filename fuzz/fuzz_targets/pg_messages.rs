@@ -1,5 +1,5 @@
-//! Frames, first packets and notices of PostgreSQL's protocol: what is read and written again reads
-//! the same.
+//! Frames, first packets and notices of PostgreSQL's protocol: a message that was read and written
+//! again reads the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

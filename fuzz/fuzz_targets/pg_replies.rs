@@ -1,5 +1,5 @@
-//! What a server of PostgreSQL sends to a reader of a grant: it never hangs, and keeps no more than
-//! it was asked for.
+//! Replies of a PostgreSQL server to a reader of a grant: the reader never hangs, and keeps no more
+//! than its limit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Texts in PostgreSQL's SQL: places lie in the text, a text without `LISTEN` has none, and a value
-//! that is quoted stays one value.
+//! Texts in PostgreSQL's SQL: positions lie in the text, a text without `LISTEN` has none, and a
+//! quoted value stays one value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,8 +9,8 @@ use wire::pg::sql::{
 
 fuzz_target!(|text: &[u8]| {
     let found = analyse(text);
-    // The second reading may find out what the first could only suspect, and nothing else is taken
-    // back.
+    // The second reading may resolve effects that the first could only suspect; it removes no
+    // others.
     let suspected = PgEffects::SET_CONFIG.with(PgEffects::READ_WRITE);
     assert_eq!(found.effects | effects(text).without(suspected), found.effects);
     if effects(text).intersects(PgEffects::SET_CONFIG) {
@@ -29,7 +29,7 @@ fuzz_target!(|text: &[u8]| {
     }
     let Ok(value) = std::str::from_utf8(text) else { return };
     let _ = list_items(value);
-    // The protocol has no text with a zero in it.
+    // The protocol has no text with a zero byte.
     if !value.contains('\0') {
         for quote in [quote_literal, quote_identifier] {
             let mut quoted = b"SELECT ".to_vec();

@@ -1,5 +1,5 @@
-//! Messages between the server and what runs in a sandbox, which may have been taken over: what is
-//! read and written again reads the same.
+//! Messages between the server and processes in a sandbox, which may be compromised: a message that
+//! was read and written again reads the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Connections of sandboxes to databases, read along with: statements and answers that are cut
-//! anywhere, of either protocol.
+//! Observed connections of sandboxes to databases: statements and answers of either protocol, split
+//! at arbitrary positions.
 #![no_main]
 
 use std::sync::Arc;

@@ -1,9 +1,8 @@
 //! Writes `crates/api/openapi.json` from the contract's types and its tables of operations, the
 //! console's types from both, and the list of the documentation's pages.
 //!
-//! The schemas come from the types, and which operations there are from the tables in
-//! `api::operations`, so that neither can drift. Words and examples, which are in neither, are in
-//! `operations`.
+//! The schemas come from the types and the operations from the tables in `api::operations`, so
+//! neither can drift. Descriptions and examples, which are in neither, are in `operations`.
 
 mod operation;
 mod operations;
@@ -24,7 +23,7 @@ use typescript::TYPES;
 
 use crate::{site_sources, tidy};
 
-/// Where the document is, from the root of the checkout.
+/// Path of the document, from the root of the checkout.
 const OPENAPI: &str = "crates/api/openapi.json";
 
 /// Writes every generated file that is not current.
@@ -43,12 +42,12 @@ pub(crate) fn write(root: &Path) -> Result<String> {
     Ok(report)
 }
 
-/// The console's types, as they should stand in their file.
+/// Returns the expected content of the console's types file.
 fn types() -> Result<String> {
     Ok(typescript::types(&contract_schemas()?))
 }
 
-/// The document, as it should stand in the file.
+/// Returns the expected content of the document.
 fn openapi() -> Result<String> {
     let schemas = contract_schemas()?;
     let (mut paths, mut errors) = (Map::new(), Map::new());
@@ -129,7 +128,7 @@ fn openapi() -> Result<String> {
     Ok(format!("{document:#}\n"))
 }
 
-/// The schemas of all types of the contract, by name.
+/// Returns the schemas of all types of the contract, by name.
 fn contract_schemas() -> Result<Map<String, Value>> {
     let settings = || {
         SchemaSettings::draft2020_12().with(|settings| {
@@ -137,7 +136,7 @@ fn contract_schemas() -> Result<Map<String, Value>> {
             settings.meta_schema = None;
         })
     };
-    // What is read may leave out what has a default; what is written always has it.
+    // Requests may omit fields that have a default; answers always contain them.
     let mut requests = settings().for_deserialize().into_generator();
     let mut answers = settings().for_serialize().into_generator();
     define::<api::ExecutionRequest>(&mut requests);
@@ -165,7 +164,7 @@ fn contract_schemas() -> Result<Map<String, Value>> {
     let mut schemas = requests.take_definitions(true);
     for (name, schema) in answers.take_definitions(true) {
         match schemas.get(&name) {
-            // What is read says less of what must be there, and holds for both.
+            // The request schema requires fewer fields and is valid for both.
             Some(read) if is_like(read, &schema) => {}
             Some(_) => bail!("`{name}` is read and written differently and needs two names"),
             None => drop(schemas.insert(name, schema)),
@@ -182,20 +181,20 @@ fn contract_schemas() -> Result<Map<String, Value>> {
     Ok(schemas)
 }
 
-/// Whether what is read and what is written differ at most in which fields must be there, and what
-/// they are when they are not.
+/// Returns whether the request and the answer schema differ at most in the required fields and the
+/// defaults.
 fn is_like(read: &Value, written: &Value) -> bool {
     bare(read) == bare(written)
 }
 
-/// A schema without what tells reading from writing.
+/// Returns a schema without the keywords in which requests and answers may differ.
 fn bare(schema: &Value) -> Value {
     match schema {
         Value::Object(map) => {
             let told = ["required", "additionalProperties", "unevaluatedProperties", "default"];
             let rest = map.iter().filter(|(name, _)| !told.contains(&name.as_str()));
             let rest = rest.map(|(name, value)| match value {
-                // Names of fields, which may be any words.
+                // Names of fields, which may equal a keyword.
                 Value::Object(fields) if name == "properties" => {
                     let fields = fields.iter().map(|(name, field)| (name.clone(), bare(field)));
                     (name.clone(), fields.collect::<Map<_, _>>().into())
@@ -209,7 +208,7 @@ fn bare(schema: &Value) -> Value {
     }
 }
 
-/// What agents and sessions take and give.
+/// Defines requests and answers of agents and sessions.
 fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator) {
     define::<api::DeployRequest>(requests);
     define::<api::AgentUpdate>(requests);
@@ -282,7 +281,7 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::TemplateArchive>(answers);
 }
 
-/// What the bouncer takes and gives.
+/// Defines requests and answers of the bouncer.
 fn define_tenants(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator) {
     define::<api::TenantSpec>(requests);
     define::<api::TenantView>(answers);
@@ -296,7 +295,7 @@ fn define_tenants(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator)
 }
 
 fn define<T: JsonSchema>(generator: &mut SchemaGenerator) {
-    // Asking for a reference to the type leaves its definition in the generator.
+    // A reference to the type leaves its definition in the generator.
     drop(generator.subschema_for::<T>());
 }
 
@@ -346,7 +345,7 @@ fn error_response(status: u16) -> Value {
 
 #[cfg(test)]
 mod tests {
-    //! The committed document is the generated one, and is whole.
+    //! The committed document is the generated one, and is complete.
 
     use super::*;
 
@@ -390,7 +389,7 @@ mod tests {
         serde_json::to_value(serde_json::from_value::<T>(value.clone())?)
     }
 
-    /// Whether the type of this name reads the value and writes the same again.
+    /// Checks that the type of this name reads the value and writes the same value.
     fn check(schema: &str, value: &Value, place: &str) {
         let again = match schema {
             "ExecutionRequest" => again::<api::ExecutionRequest>(value),
@@ -410,7 +409,7 @@ mod tests {
         contains(&again, value, place);
     }
 
-    /// The same for types of agents and sessions.
+    /// Does the same for types of agents and sessions.
     fn check_sessions(schema: &str, value: &Value, place: &str) {
         let again = match schema {
             "DeployRequest" => again::<api::DeployRequest>(value),
@@ -479,7 +478,7 @@ mod tests {
         contains(&again, value, place);
     }
 
-    /// The same for types of templates.
+    /// Does the same for types of templates.
     fn check_templates(schema: &str, value: &Value, place: &str) {
         let again = match schema {
             "BuildTemplate" => again::<api::BuildTemplate>(value),
@@ -497,7 +496,7 @@ mod tests {
         contains(&again, value, place);
     }
 
-    /// The same for types of the bouncer and the gateway.
+    /// Does the same for types of the bouncer and the gateway.
     fn check_tenants(schema: &str, value: &Value, place: &str) {
         let again = match schema {
             "TenantSpec" => again::<api::TenantSpec>(value),
@@ -520,7 +519,7 @@ mod tests {
         contains(&again, value, place);
     }
 
-    /// Whether nothing of the example was dropped in silence.
+    /// Checks that no part of the example was silently dropped.
     fn contains(whole: &Value, part: &Value, place: &str) {
         match (whole, part) {
             (Value::Object(whole), Value::Object(part)) => {

@@ -1,7 +1,7 @@
 //! The licences of all packages, checked against the list in `deny.toml`.
 //!
-//! The list is cargo-deny's own, so that both say the same. Advisories are left to cargo-deny:
-//! their database has to be downloaded, and this check works without a network.
+//! The list is cargo-deny's own, so that both checks agree. Advisories are left to cargo-deny:
+//! their database must be downloaded, and this check works without a network.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ const WORKSPACES: &[&str] = &[".", "fuzz"];
 /// Packages for other systems are neither downloaded nor compiled.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What may be used: licences, and pairs of a package and a licence.
+/// Permitted licences, and permitted pairs of a package and a licence.
 #[derive(Debug, Default)]
 struct AllowedLicences {
     everywhere: BTreeSet<String>,
@@ -29,7 +29,7 @@ struct AllowedLicences {
 /// Checks all packages of the checkout at `root`.
 ///
 /// # Errors
-/// When a package has no licence that is allowed, with one line per package.
+/// If a package has no permitted licence; one line per package.
 pub(crate) fn check(root: &Path) -> Result<String> {
     let text = fs::read_to_string(root.join(LIST)).context(LIST)?;
     let allowed = AllowedLicences::read(&text).context(LIST)?;
@@ -49,7 +49,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
     bail!("{} packages against {LIST}:\n{}", findings.len(), findings.join("\n"))
 }
 
-/// Names and licences of the packages that the lock file of a workspace has.
+/// Returns the names and licences of the packages in a workspace's lock file.
 fn packages_of(workspace: &Path) -> Result<Vec<(String, Option<String>)>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -102,7 +102,7 @@ impl AllowedLicences {
 
     fn check(&self, package: &str, licence: Option<&str>) -> Result<()> {
         let licence = licence.context("names no licence")?;
-        // What was written before SPDX had `OR`.
+        // Notation from before SPDX had `OR`.
         let text = licence.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
         let mut expression =
             LicenceExpression { words: text.split_whitespace().collect(), next: 0 };

@@ -1,8 +1,8 @@
 //! Development tasks: `cargo run -p xtask -- gen` writes the generated files,
 //! `cargo run -p xtask -- tidy` checks the conventions, and `-- licences` the licences of packages.
-//! The tests of this crate do the first two. `-- sbom` lists what the binary is built from, for
+//! The tests of this crate do the first two. `-- sbom` lists the binary's dependencies, for
 //! packages. `-- slowest cargo test …` names the slowest tests, and with `--rerun N` before the
-//! command runs up to N failed ones again.
+//! command reruns up to N failed tests.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ fn fail(error: anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The root of the checkout.
+/// Returns the root of the checkout.
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()

@@ -1,7 +1,7 @@
-//! What is compiled into the binary: a bill of materials and the licences of dependencies.
+//! The software bill of materials of the binary, and the licences of its dependencies.
 //!
-//! The bill is CycloneDX 1.6 (<https://cyclonedx.org/docs/1.6/json/>), which scanners of
-//! vulnerabilities read; packages are named by package URL (<https://github.com/package-url>).
+//! The bill is CycloneDX 1.6 (<https://cyclonedx.org/docs/1.6/json/>), which vulnerability scanners
+//! read; packages are named by package URL (<https://github.com/package-url>).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,16 +11,16 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-/// Package whose dependencies are listed.
+/// The package whose dependencies are listed.
 const BINARY: &str = "cove";
-/// Files of a dependency with the terms of its licence begin with one of these.
+/// Prefixes of the licence files of a dependency.
 const LICENCE_FILES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"];
-/// Largest file that is taken for a licence.
+/// Largest file that is accepted as a licence.
 const LICENCE_BYTES_MAX: u64 = 256 << 10;
-/// Licences of what the console bundles, from the root of the checkout.
+/// Licences of the console's bundled packages, from the root of the checkout.
 const CONSOLE_LICENCES: &str = "crates/console/dist/LICENSES.txt";
 
-/// One dependency that is compiled into the binary.
+/// A dependency that is compiled into the binary.
 #[derive(Debug)]
 struct BundledPackage {
     name: String,
@@ -35,7 +35,7 @@ struct BundledPackage {
 /// Writes `cove.cdx.json` and `THIRD-PARTY-LICENCES.txt` into a directory.
 ///
 /// # Errors
-/// When cargo does not know the dependencies, or one of them has no licence.
+/// If cargo cannot resolve the dependencies, or one of them has no licence.
 pub(crate) fn write(root: &Path, arguments: &[String]) -> Result<String> {
     let [target_flag, target, version_flag, version, out] = arguments else {
         anyhow::bail!("usage: xtask sbom --target TRIPLE --version VERSION DIRECTORY");
@@ -53,7 +53,8 @@ pub(crate) fn write(root: &Path, arguments: &[String]) -> Result<String> {
     Ok(String::new())
 }
 
-/// Finds what the binary is built from, by the lock file: no tests, nothing for other systems.
+/// Returns the binary's dependencies according to the lock file, without those of tests and of
+/// other systems.
 fn bundled(root: &Path, target: &str) -> Result<BTreeMap<String, BundledPackage>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -110,7 +111,7 @@ fn reachable(metadata: &Value, lock: &toml::Table) -> Result<BTreeMap<String, Bu
     Ok(found)
 }
 
-/// SHA-256 of a package's archive, which the lock file has.
+/// Returns the SHA-256 of a package's archive, from the lock file.
 fn checksum(lock: &toml::Table, name: &str, version: &str) -> Option<String> {
     let packages = lock.get("package")?.as_array()?;
     let is_it = |it: &&toml::Value| {
@@ -161,14 +162,14 @@ fn bill_of_materials(packages: &BTreeMap<String, BundledPackage>, version: &str)
     }))
 }
 
-/// Collects the terms of the dependencies' licences. Texts that several share stand there once.
+/// Collects the licence texts of the dependencies; a text that several share appears once.
 fn licences(packages: &BTreeMap<String, BundledPackage>) -> Result<String> {
     let mut by_text: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for package in packages.values() {
         let Some(sources) = &package.sources else { continue };
         let title = format!("{} {} ({})", package.name, package.version, package.licence);
         let texts = licence_texts(sources)?;
-        // What names its licence and has no text of it: the expression stands for the known text.
+        // A package without a licence text: its expression identifies the known text.
         let texts = if texts.is_empty() { vec![String::new()] } else { texts };
         for text in texts {
             by_text.entry(text).or_default().push(title.clone());

@@ -1,6 +1,6 @@
 //! The list of files that are embedded as the documentation's site.
 //!
-//! Pages are found by where they are; images and small files come with the pages that link to them.
+//! Pages are found by their paths; images and small files are added by the pages that link to them.
 //! `xtask gen` writes the list and `tidy` compares it, so that no page is left out.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use crate::tidy::{SourceFile, markdown};
 
-/// Where the list is.
+/// Path of the list.
 pub(crate) const LIST: &str = "crates/site/src/sources.inc";
 
 /// Largest linked file that becomes a page; links to others name the file only.
@@ -18,7 +18,7 @@ const LINKED_BYTES_MAX: usize = 24 << 10;
 const ROOT_PAGES: &[&str] =
     &["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"];
 
-/// Returns the list as it should stand in its file.
+/// Returns the expected content of the list's file.
 pub(crate) fn list(files: &[SourceFile]) -> String {
     let pages: Vec<&SourceFile> = files.iter().filter(|file| is_page(&file.path)).collect();
     let mut paths: BTreeSet<&str> = pages.iter().map(|page| page.path.as_str()).collect();
@@ -43,7 +43,7 @@ fn is_page(path: &str) -> bool {
         || path.ends_with(".md") && (path.starts_with("docs/") || is_recipe || is_result)
 }
 
-/// Whether a file that a page links to is on the site: an image, or a text that is not long.
+/// Returns whether a file that a page links to is on the site: an image, or a short text.
 fn is_shown(file: &SourceFile) -> bool {
     let is_short_text = !file.text.is_empty() && file.size() <= LINKED_BYTES_MAX;
     let is_markdown = file.path.ends_with(".md");

@@ -1,15 +1,15 @@
 //! The slowest tests of a run of `cargo test`.
 //!
 //! The stable test harness prints when a test ended, but neither when it began nor how long it
-//! took. Both follow from what it promises: tests begin in the order of their names, so many at a
-//! time as there are threads, and the next begins when one ends. This reads the harness's lines as
-//! they come and passes them on. What failed tests printed is repeated at the very end, where it is
-//! found after a run of an hour.
+//! took. Both follow from the harness's guarantees: tests begin in the order of their names, as
+//! many at a time as there are threads, and the next begins when one ends. This module reads the
+//! harness's lines as they arrive and passes them on. The output of failed tests is repeated at the
+//! very end, where it is easy to find after an hour's run.
 //!
 //! Tests here start browsers, databases and clusters with leases of seconds, several at a time, on
-//! machines that others use as well. With `--rerun N`, tests that failed are run once more, one
-//! after the other, if they are N at most. The command succeeds if all of them pass then, and names
-//! them: each is a fault of the test or of Cove, to be mended.
+//! shared machines. With `--rerun N`, failed tests are run once more, one after the other, if there
+//! are at most N. The command succeeds if all of them pass then, and names them: each one is a
+//! defect of the test or of Cove to fix.
 
 use std::io::{BufRead as _, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -17,64 +17,64 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// Tests that are named.
+/// Maximum number of tests in the report.
 const NAMED_MAX: usize = 20;
-/// Test executables that are named.
+/// Maximum number of test executables in the report.
 const SUITES_NAMED_MAX: usize = 8;
-/// Lines that are repeated of what failed tests said, and the bytes that are kept of each: the last
-/// lines of a run are those that are read.
+/// Maximum number of repeated lines of failed tests, and the bytes that are kept of each: readers
+/// look at the last lines of a run.
 const FAILED_LINES_MAX: usize = 150;
 const FAILED_LINE_BYTES_MAX: usize = 600;
 
-/// A test and the time from its begin to its end.
+/// A test and its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TestTime {
     name: String,
     time: Duration,
 }
 
-/// One test executable that is running.
+/// A running test executable.
 #[derive(Debug)]
 struct TestSuite {
     begun: Duration,
-    /// Tests that it said it has.
+    /// Number of tests that the executable announced.
     announced: usize,
-    /// Names and times of the ends, in the order they came.
+    /// Names and end times, in the order of arrival.
     ended: Vec<(String, Duration)>,
 }
 
-/// What the lines of a run have said so far.
+/// Information from the lines of a run so far.
 #[derive(Debug)]
 struct TestTimes {
     threads: usize,
     suite: Option<TestSuite>,
     times: Vec<TestTime>,
-    /// Test executables, by the first of their tests that ended.
+    /// Durations of test executables, each named after the first of its tests that ended.
     suites: Vec<TestTime>,
-    /// Tests of suites whose lines were torn by other output.
+    /// Tests of suites whose lines were interrupted by other output.
     unknown: usize,
-    /// True while the harness says what its failed tests printed.
+    /// True while the harness prints the output of failed tests.
     in_failures: bool,
-    /// What failed tests printed.
+    /// Output of failed tests.
     failures: Vec<String>,
     /// Tests that failed.
     failed: Vec<String>,
     /// The lines below the last `failures:`, which may be the names of the failed tests.
     listed: Vec<String>,
-    /// Test executables that began and have not said how many of their tests failed.
+    /// Test executables that began and have not reported a result.
     without_result: usize,
-    /// Tests whose own line says that they failed.
+    /// Tests whose own line reports a failure.
     failed_lines: usize,
     /// True if a list of failed tests could not be read.
     is_list_torn: bool,
 }
 
-/// Runs a command, whose output is that of `cargo test`, and names its slowest tests at the end.
-/// Answers the command's exit code, or 0 if it failed by `rerun_max` tests at most and all of them
-/// passed when they were run again.
+/// Runs a command with the output of `cargo test` and names its slowest tests at the end. Returns
+/// the command's exit code, or 0 if at most `rerun_max` tests failed and all of them passed in the
+/// second run.
 ///
 /// # Errors
-/// When the command cannot be started or its output cannot be read.
+/// If the command cannot be started or its output cannot be read.
 pub(crate) fn run(rerun_max: usize, command: &[String], out: &mut dyn Write) -> Result<u8> {
     let (code, times) = pass_on(command, out)?;
     let failed = times.failed();
@@ -95,7 +95,7 @@ pub(crate) fn run(rerun_max: usize, command: &[String], out: &mut dyn Write) -> 
     Ok(0)
 }
 
-/// The command for tests of these names alone.
+/// Returns the command that runs only the tests of these names.
 fn rerun(command: &[String], names: &[String]) -> Vec<String> {
     let mut rerun = command.to_vec();
     rerun.extend(["--", "--exact", "--test-threads", "1"].map(str::to_owned));
@@ -103,7 +103,8 @@ fn rerun(command: &[String], names: &[String]) -> Vec<String> {
     rerun
 }
 
-/// Runs the command and passes its output on; returns its exit code and what the output says.
+/// Runs the command and passes its output on. Returns its exit code and the information from the
+/// output.
 fn pass_on(command: &[String], out: &mut dyn Write) -> Result<(u8, TestTimes)> {
     let (program, arguments) = command.split_first().context("no command")?;
     let mut child = Command::new(program)
@@ -120,7 +121,7 @@ fn pass_on(command: &[String], out: &mut dyn Write) -> Result<(u8, TestTimes)> {
         out.write_all(b"\n")?;
     }
     let status = child.wait().context("wait for the command")?;
-    // A command that was killed has no code.
+    // A killed command has no code.
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     Ok((code, times))
 }
@@ -130,8 +131,8 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Tests that run at one time: as many as the command or the environment asks for, or as there are
-/// processors.
+/// Returns the number of concurrent tests: the value of the command or the environment, or the
+/// number of processors.
 #[expect(clippy::disallowed_methods, reason = "as the test harness reads it")]
 fn threads(arguments: &[String]) -> usize {
     let mut words = arguments.iter().skip_while(|word| *word != "--test-threads");
@@ -158,7 +159,7 @@ impl TestTimes {
         }
     }
 
-    /// Tests that failed; none if they are not known for certain.
+    /// Returns the failed tests; none if they are not known for certain.
     fn failed(&self) -> Option<Vec<String>> {
         let is_known = self.without_result == 0 && !self.is_list_torn;
         (is_known && self.failed_lines <= self.failed.len()).then(|| self.failed.clone())
@@ -169,7 +170,7 @@ impl TestTimes {
         self.times.iter().map(|test| &test.name).chain(current).any(|ended| ended == name)
     }
 
-    /// Follows which tests failed: their names stand between `failures:` and the result.
+    /// Collects failed tests: their names are between `failures:` and the result.
     fn follow_failed(&mut self, line: &str) {
         if !self.in_failures && line.starts_with("test ") && line.ends_with(" ... FAILED") {
             self.failed_lines += 1;
@@ -188,7 +189,7 @@ impl TestTimes {
         self.in_failures |= line == "failures:";
         self.follow_failed(line);
         self.in_failures &= !line.starts_with("test result: ");
-        // What a server said stands above, and would push out why the test failed.
+        // The server's output is further up, and would displace the cause of the failure.
         let is_repeated = self.in_failures && !line.starts_with("server: ");
         if is_repeated && self.failures.len() < FAILED_LINES_MAX {
             let end = line.floor_char_boundary(FAILED_LINE_BYTES_MAX);
@@ -223,7 +224,7 @@ impl TestTimes {
             let before = place.checked_sub(self.threads).and_then(|place| suite.ended.get(place));
             let begin = before.map_or(suite.begun, |(_, end)| *end);
             let time = end.saturating_sub(begin);
-            // Examples of the documentation are compiled in between; their time says nothing.
+            // Compiling documentation examples is interleaved, so their times are meaningless.
             if !name.contains(" (line ") {
                 self.times.push(TestTime { name: name.clone(), time });
             }
@@ -254,20 +255,20 @@ impl TestTimes {
     }
 }
 
-/// `running 3 tests`: how many.
+/// Returns the count of `running 3 tests`.
 fn announced(line: &str) -> Option<usize> {
     let count = line.strip_prefix("running ")?;
     let count = count.strip_suffix(" tests").or_else(|| count.strip_suffix(" test"))?;
     count.parse().ok()
 }
 
-/// `test result: FAILED. 3 passed; 1 failed; …`: how many failed.
+/// Returns the number of failures of `test result: FAILED. 3 passed; 1 failed; …`.
 fn failed_count(line: &str) -> Option<usize> {
     let counts = line.strip_prefix("test result: ")?;
     counts.split("; ").find_map(|count| count.strip_suffix(" failed"))?.parse().ok()
 }
 
-/// `test NAME ... ok` and its like: the name.
+/// Returns the name of `test NAME ... ok` and similar lines.
 fn ended(line: &str) -> Option<&str> {
     let (name, outcome) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     let is_outcome = outcome == "ok" || outcome == "FAILED" || outcome.starts_with("ignored");
@@ -278,7 +279,8 @@ fn ended(line: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// Seconds and lines of a run on so many threads: its tests with their seconds, slowest first.
+    /// Checks the slowest tests, in order and with their seconds, of a run's seconds and lines on
+    /// `threads` threads.
     fn check(threads: usize, lines: &[(u64, &str)], wanted: &[(&str, u64)]) {
         let mut times = TestTimes::new(threads);
         lines.iter().for_each(|(second, line)| times.line(Duration::from_secs(*second), line));
@@ -357,7 +359,7 @@ mod tests {
         assert!(failed.ends_with("and so on\n"));
     }
 
-    /// Lines of a run, and the tests that failed as far as that is known.
+    /// Checks the failed tests of a run's lines, as far as they are known.
     fn check_failed(lines: &[&str], wanted: Option<&[&str]>) {
         let mut times = TestTimes::new(2);
         lines.iter().for_each(|line| times.line(Duration::ZERO, line));
@@ -377,7 +379,7 @@ mod tests {
         // The first executable was killed, or ended before its result.
         check_failed(&run(&[&failed, &listed, &passed]), None);
         check_failed(&run(&[&failed, &listed]), None);
-        // Another thread's output stands within the list.
+        // Another thread's output is within the list.
         check_failed(&run(&[&failed, &listed, &["    torn"], &result]), None);
     }
 
@@ -389,8 +391,8 @@ mod tests {
         assert_eq!(rerun.join(" "), wanted);
     }
 
-    /// A stand-in of `cargo test` whose test fails until a file is there, which it makes; and what
-    /// a run with so many reruns ends with.
+    /// Checks the exit code of a run with up to `rerun_max` reruns of a stand-in for `cargo test`,
+    /// whose test creates the file `makes` and fails until the file `made` exists.
     fn check_rerun(rerun_max: usize, makes: &str, wanted: u8) {
         let directory = std::env::temp_dir()
             .join(format!("xtask-rerun-{}-{rerun_max}{makes}", std::process::id()));

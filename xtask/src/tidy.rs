@@ -1,8 +1,8 @@
-//! The conventions that a machine can check, checked. Runs as a test of this crate and as
-//! `cargo run -p xtask -- tidy`.
+//! Checks of the conventions that a machine can check. Runs as a test of this crate and as `cargo
+//! run -p xtask -- tidy`.
 //!
-//! Every rule is a function from text to findings, so that each has a test of its own; [`check`]
-//! walks the checkout and asks them all. A finding is a line `path:line: what is wrong`.
+//! Every rule is a function from text to findings with a test of its own; [`check`] walks the
+//! checkout and applies them all. A finding is a line `path:line: problem`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +23,7 @@ mod rust;
 mod sandbox_connections;
 mod threats;
 
-/// Directories that are made, not written.
+/// Directories with generated files.
 const SKIPPED: &[&str] = &[
     "target",
     ".git",
@@ -35,10 +35,10 @@ const SKIPPED: &[&str] = &[
     ".pytest_cache",
     ".ruff_cache",
 ];
-/// Largest file; what is larger is made by a machine or belongs elsewhere.
+/// Largest file; larger files are generated or belong elsewhere.
 const FILE_BYTES_MAX: usize = 300 << 10;
-/// Marks of work that is not finished and of places that exist on one machine only. Written in two
-/// halves, so that this file does not find itself.
+/// Marks of unfinished work and of paths that exist on one machine only. Written in two halves, so
+/// that the rule does not match this file.
 const UNWANTED: &[(&str, &str)] = &[
     (concat!("FIX", "ME"), "finish it, or open an issue"),
     (concat!("dbg", "!("), "a left-over of debugging"),
@@ -55,7 +55,7 @@ const UNWANTED: &[(&str, &str)] = &[
     (concat!("GO", "PROXY=http"), "the address of a registry"),
     (concat!("--index", "-url"), "the address of a registry"),
 ];
-/// Where packages may come from in a lock file.
+/// The permitted source of packages in a lock file.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// A file of the checkout.
@@ -63,13 +63,13 @@ const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 pub(crate) struct SourceFile {
     /// Relative to the root, with `/`.
     pub(crate) path: String,
-    /// Its text; empty for what is not text.
+    /// The file's text; empty if the file is not text.
     pub(crate) text: String,
     size: usize,
 }
 
 impl SourceFile {
-    /// Returns the number of bytes, also of what is not text.
+    /// Returns the size in bytes, also of files that are not text.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
@@ -80,12 +80,12 @@ impl SourceFile {
     }
 }
 
-/// Where findings are collected.
+/// Collected findings.
 #[derive(Debug, Default)]
 pub(crate) struct Findings(Vec<String>);
 
 impl Findings {
-    /// Adds one; `line` counts from 1, 0 stands for the whole file.
+    /// Adds a finding; `line` counts from 1, 0 means the whole file.
     pub(crate) fn add(&mut self, path: &str, line: usize, what: impl AsRef<str>) {
         self.0.push(format!("{path}:{line}: {}", what.as_ref()));
     }
@@ -94,7 +94,7 @@ impl Findings {
 /// Checks the checkout at `root`.
 ///
 /// # Errors
-/// When something is not as agreed, with one line per finding.
+/// If a rule is violated; one line per finding.
 pub(crate) fn check(root: &Path) -> Result<String> {
     let files = collect_all(root)?;
     let mut findings = Findings::default();
@@ -124,7 +124,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
     bail!("{} findings:\n{}", findings.0.len(), findings.0.join("\n"))
 }
 
-/// The documentation's site has every page.
+/// Checks that the documentation's site has every page.
 fn check_site(files: &[SourceFile], findings: &mut Findings) {
     let written = files.iter().find(|file| file.path == site_sources::LIST);
     if written.is_none_or(|file| file.text != site_sources::list(files)) {
@@ -135,7 +135,7 @@ fn check_site(files: &[SourceFile], findings: &mut Findings) {
 /// Reads all files of the checkout at `root`.
 ///
 /// # Errors
-/// When a file or directory cannot be read.
+/// If a file or directory cannot be read.
 pub(crate) fn collect_all(root: &Path) -> Result<Vec<SourceFile>> {
     let mut files = Vec::new();
     collect(root, root, &mut files)?;
@@ -172,7 +172,7 @@ fn collect(root: &Path, directory: &Path, files: &mut Vec<SourceFile>) -> Result
     Ok(())
 }
 
-/// What holds for every file.
+/// Checks the rules for every file.
 fn check_any(file: &SourceFile, findings: &mut Findings) {
     let is_lock = file.path.ends_with("Cargo.lock");
     let is_made = is_lock
@@ -183,7 +183,7 @@ fn check_any(file: &SourceFile, findings: &mut Findings) {
     }
     for (index, line) in file.text.lines().enumerate() {
         for (mark, why) in UNWANTED {
-            // Examples in documentation leave things out.
+            // Examples in documentation may be incomplete.
             let is_example = mark.ends_with("!(") && line.trim_start().starts_with("//");
             if line.contains(mark) && !is_example {
                 findings.add(&file.path, index + 1, format!("`{mark}`: {why}"));

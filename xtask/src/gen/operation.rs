@@ -1,4 +1,4 @@
-//! An operation as the document shows it: what its table says, with words and examples added.
+//! An operation as the document shows it: its table entry with descriptions and examples.
 
 use anyhow::{Result, bail};
 use api::operations::{
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{operations, reference};
 
-/// Words and examples of an operation, beside what is in its table.
+/// Description and examples of an operation, in addition to its table entry.
 pub(super) struct Operation {
     pub(super) entry: &'static ApiOperation,
     pub(super) description: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct Operation {
     pub(super) answers: Vec<AnswerWords>,
 }
 
-/// Words about an answer, with an example of each type that its body may have.
+/// Description of an answer, with an example of each type that its body may have.
 pub(super) struct AnswerWords {
     pub(super) status: u16,
     pub(super) says: &'static str,
@@ -26,13 +26,13 @@ pub(super) struct AnswerWords {
 }
 
 impl Operation {
-    /// Begins the words about an operation.
+    /// Begins the description of an operation.
     pub(super) fn of(entry: &'static ApiOperation, description: &'static str) -> Operation {
         let (parameters, answers) = (json!([]), Vec::new());
         Operation { entry, description, parameters, examples: None, answers }
     }
 
-    /// Says what stands in path, query and headers.
+    /// Sets the parameters of path, query and headers.
     pub(super) fn with_parameters(self, parameters: Value) -> Operation {
         Operation { parameters, ..self }
     }
@@ -47,17 +47,17 @@ impl Operation {
         Operation { examples: Some(examples), ..self }
     }
 
-    /// Describes an answer that is a document, or events.
+    /// Describes an answer that is a document, or a stream of events.
     pub(super) fn answers(self, status: u16, says: &'static str, example: Value) -> Operation {
         self.answers_with(status, says, vec![example])
     }
 
-    /// Describes an answer that is events or a document, as the caller wants it.
+    /// Describes an answer that is events or a document, as the caller requests.
     pub(super) fn tells_or(self, says: &'static str, event: Value, document: Value) -> Operation {
         self.answers_with(200, says, vec![event, document])
     }
 
-    /// Describes an answer of bytes, or of nothing.
+    /// Describes an answer of bytes, or without a body.
     pub(super) fn gives(self, status: u16, says: &'static str) -> Operation {
         self.answers_with(status, says, Vec::new())
     }
@@ -72,7 +72,7 @@ impl Operation {
         self
     }
 
-    /// Adds a parameter of the query.
+    /// Adds a query parameter.
     pub(super) fn asks(mut self, name: &str, kind: &str, description: &str) -> Operation {
         if let Some(all) = self.parameters.as_array_mut() {
             all.push(json!({
@@ -83,22 +83,21 @@ impl Operation {
         self
     }
 
-    /// Path as the document has it: whatever stands behind an asterisk is a parameter like others
-    /// there.
+    /// Path in the document, where a wildcard is a parameter like any other.
     pub(super) fn path(&self) -> String {
         self.entry.path.replace("{*", "{")
     }
 
-    /// Every status of an error that it answers with, but for those of idempotency keys.
+    /// Every error status of the operation, except those of idempotency keys.
     pub(super) fn failures(&self) -> impl Iterator<Item = u16> {
         let with_token: &[u16] = if self.entry.right.needs_token() { &[401, 503] } else { &[] };
         self.entry.errors.iter().chain(with_token).copied()
     }
 
-    /// The answers, each with its words.
+    /// Returns the answers, each with its description.
     ///
     /// # Errors
-    /// When one has no words, words have no answer, or a type has no example.
+    /// If an answer has no description, a description has no answer, or a type has no example.
     pub(super) fn described(&self) -> Result<Vec<(&'static OperationAnswer, &AnswerWords)>> {
         let ApiOperation { id, answers, request, .. } = self.entry;
         if matches!(request, RequestBody::Json(_)) != self.examples.is_some() {
@@ -121,10 +120,10 @@ impl Operation {
         Ok(described)
     }
 
-    /// Returns the operation as the document has it.
+    /// Returns the operation in the form of the document.
     ///
     /// # Errors
-    /// When words and table differ.
+    /// If descriptions and table differ.
     pub(super) fn to_value(&self) -> Result<Value> {
         let ApiOperation { id, tag, summary, request, right, keys, command, .. } = *self.entry;
         let mut parameters = self.parameters.as_array().cloned().unwrap_or_default();
@@ -166,11 +165,11 @@ impl Operation {
     }
 }
 
-/// Role of operators among those that a token needs.
+/// The operator role, in the security requirements of tokens.
 const OPERATOR: &str = "operator";
 
-/// What a caller needs: one of the alternatives. Beside scopes, roles name what a token has to be
-/// (OpenAPI 3.1, "Security Requirement Object").
+/// Returns the alternative security requirements of a caller. Beside scopes, roles name required
+/// properties of a token (OpenAPI 3.1, "Security Requirement Object").
 fn security(right: OperationRight) -> Value {
     match right {
         OperationRight::Open => json!([]),
@@ -185,7 +184,7 @@ fn security(right: OperationRight) -> Value {
     }
 }
 
-/// The types that a body may have, in the order of their examples.
+/// Returns the types that a body may have, in the order of their examples.
 pub(super) fn schemas(body: AnswerBody) -> Vec<&'static str> {
     match body {
         AnswerBody::Json(schema) | AnswerBody::Events(schema) => vec![schema],
@@ -204,8 +203,8 @@ fn response(body: AnswerBody, words: &AnswerWords) -> Value {
         AnswerBody::Bytes(media_type) => {
             return json!({ "description": says, "content": { media_type: {} } });
         }
-        // OpenAPI has no words for one: a link that tools can follow, for there is no place for
-        // what it takes.
+        // OpenAPI cannot describe a WebSocket. The received type is a link that tools can follow,
+        // because the format has no place for it.
         AnswerBody::Socket { receives } => {
             return json!({ "description": says, "x-receives": reference(receives) });
         }

@@ -1,7 +1,7 @@
-//! Words about the operations of the HTTP interface, and examples: what a person has to know of
-//! each beyond its table and the types.
+//! Descriptions and examples of the operations of the HTTP interface: what the tables and the types
+//! do not contain.
 //!
-//! Every example is checked against its type by a test, and an operation without words fails one.
+//! A test checks every example against its type and fails for an operation without a description.
 
 pub(super) mod catalog;
 mod doctor;
@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 
 use super::Operation;
 
-/// An execution that examples are about.
+/// An execution id for examples.
 const ID: &str = "ex_01M7ZSJM3P2AZVFP0M84SC7SNT";
 
-/// All of them, in the order of the page.
+/// Returns all operations, in the order of the page.
 pub(super) fn all() -> Vec<Operation> {
     let mut all = vec![submit(), list(), batch(), fetch(), cancel(), events(), retry()];
     all.extend([webhook_secret(), list_languages(), stats()]);
@@ -49,12 +49,12 @@ fn id_parameter() -> Value {
     })
 }
 
-/// The header by which a request that is sent twice is carried out once.
+/// The header by which a repeated request is carried out once.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// The key of an operation that leaves it to the shell around all of them.
+/// Returns the key parameter of an operation that leaves idempotency to the shell.
 pub(super) fn shell_idempotency_parameter(keys: KeyedRequests) -> Value {
-    // Sent again with its key, such a request is refused when the first did not come to its end.
+    // Such a request is refused if it is resent with its key and the first one did not finish.
     let ends_with_client = keys == KeyedRequests::EndWithClient;
     let description = match ends_with_client {
         true => {
@@ -74,7 +74,7 @@ pub(super) fn shell_idempotency_parameter(keys: KeyedRequests) -> Value {
         "schema": { "type": "string" }
     });
     if ends_with_client {
-        // For generators of clients: not to be sent again by itself.
+        // For client generators: do not resend automatically.
         parameter["x-cove-resend"] = json!(false);
     }
     parameter
@@ -433,7 +433,7 @@ fn queue_changes() -> Vec<Operation> {
     ]
 }
 
-/// What everybody who reaches the server may ask.
+/// Returns the operations that are open to every caller.
 fn server() -> Vec<Operation> {
     vec![
         Operation::of(
@@ -465,7 +465,7 @@ fn server() -> Vec<Operation> {
     ]
 }
 
-/// What a receiver of webhooks is sent.
+/// Returns the requests to a receiver of webhooks.
 pub(super) fn webhooks() -> Value {
     let header = |name: &str, description: &str| {
         json!({
@@ -495,7 +495,7 @@ pub(super) fn webhooks() -> Value {
                 "schema": super::reference("ExecutionRecord"), "example": example
             } }
         },
-        // The signature proves the sender; there is no token.
+        // The signature authenticates the sender; there is no token.
         "security": [],
         "responses": { "2XX": { "description": "It was taken." } }
     } } })

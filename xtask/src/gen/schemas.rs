@@ -1,9 +1,9 @@
-//! Forms of schemas that code generators make good clients of.
+//! Forms of schemas from which code generators make good clients.
 //!
 //! schemars writes an enumeration with documented values as `oneOf` over constants, a tagged union
 //! as `oneOf` over anonymous objects, and the default of a field as `default`. Generators read
-//! these as unions of types, as types without a name, and as fields that are always there. Here
-//! they become `enum`, named schemas under a `discriminator`, and a sentence of the description
+//! these as unions of types, as unnamed types, and as fields that are always present. This module
+//! turns them into `enum`, named schemas under a `discriminator`, and a sentence of the description
 //! (OpenAPI 3.1.1 §4.8.25, <https://spec.openapis.org/oas/v3.1.1.html#discriminator-object>).
 
 use anyhow::{Result, bail};
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 /// Rewrites all schemas, by name. Adds one for each form of a tagged union.
 ///
 /// # Errors
-/// When the name of a form is taken.
+/// If the name of a form is taken.
 pub(super) fn simplified(schemas: Map<String, Value>) -> Result<Map<String, Value>> {
     let mut simplified = Map::new();
     for (name, schema) in schemas {
@@ -27,7 +27,7 @@ pub(super) fn simplified(schemas: Map<String, Value>) -> Result<Map<String, Valu
     Ok(simplified)
 }
 
-/// A schema and all within it, with enumerations as `enum` and without `default`.
+/// Returns a schema and its parts, with enumerations as `enum` and without `default`.
 fn rewritten(schema: Value) -> Value {
     let map = match schema {
         Value::Object(map) => map,
@@ -36,7 +36,7 @@ fn rewritten(schema: Value) -> Value {
     };
     let mut map: Map<String, Value> =
         map.into_iter().map(|(key, value)| (key, rewritten(value))).collect();
-    // A field that is called `default` has a schema, which is an object with a type.
+    // A field named `default` has a schema, which is an object with a type.
     let is_schema = map.contains_key("type") || map.contains_key("$ref");
     if is_schema && let Some(default) = map.remove("default") {
         describe_default(&mut map, &default);
@@ -45,7 +45,7 @@ fn rewritten(schema: Value) -> Value {
     Value::Object(map)
 }
 
-/// Says what a field is when it is left out, unless that is empty.
+/// Describes the value of an omitted field, unless that value is empty.
 fn describe_default(map: &mut Map<String, Value>, default: &Value) {
     let is_plain = match default {
         Value::Bool(_) | Value::Number(_) => true,
@@ -59,7 +59,8 @@ fn describe_default(map: &mut Map<String, Value>, default: &Value) {
     }
 }
 
-/// Makes `enum` of a `oneOf` over constants. What each value means is in `x-enumDescriptions`.
+/// Turns a `oneOf` over constants into `enum`, with the meaning of each value in
+/// `x-enumDescriptions`.
 fn as_enumeration(map: &mut Map<String, Value>) {
     let Some(choices) = map.get("oneOf").and_then(Value::as_array) else { return };
     let values: Vec<Value> = choices
@@ -91,7 +92,7 @@ fn as_enumeration(map: &mut Map<String, Value>) {
     }
 }
 
-/// Names the forms of a tagged union, and says which field tells them apart.
+/// Names the forms of a tagged union and adds the field that distinguishes them.
 fn with_named_forms(name: &str, schema: Value, forms: &mut Vec<(String, Value)>) -> Value {
     let Some(tag) = tag_of(&schema) else { return schema };
     let mut schema = schema;
@@ -110,7 +111,7 @@ fn with_named_forms(name: &str, schema: Value, forms: &mut Vec<(String, Value)>)
     schema
 }
 
-/// The field whose constant tells all forms of a union apart.
+/// Returns the field whose constant distinguishes all forms of a union.
 fn tag_of(schema: &Value) -> Option<String> {
     let choices = schema["oneOf"].as_array()?;
     let constants = |choice: &Value| -> Vec<String> {
@@ -121,7 +122,7 @@ fn tag_of(schema: &Value) -> Option<String> {
     tags.find(|tag| choices.iter().all(|choice| constants(choice).contains(tag)))
 }
 
-/// `trailing_space` as `TrailingSpace`.
+/// Turns `trailing_space` into `TrailingSpace`.
 fn in_pascal_case(value: &str) -> String {
     let words = value.split(|it: char| !it.is_ascii_alphanumeric());
     words

@@ -1,11 +1,11 @@
-//! TypeScript types of all schemas, for the console. Written by `xtask gen` with `openapi.json`, so
-//! that both come from one command and neither needs Node; as types, they are no byte of a bundle.
+//! TypeScript types of all schemas, for the console. `xtask gen` writes them with `openapi.json`,
+//! so that one command makes both and neither needs Node; types add no byte to a bundle.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// Where the types are, from the root of the checkout.
+/// Path of the types, from the root of the checkout.
 pub(super) const TYPES: &str = "crates/console/ui/src/schema.d.ts";
 
 const HEAD: &str = "\
@@ -32,7 +32,7 @@ pub(super) fn types(schemas: &Map<String, Value>) -> String {
     text
 }
 
-/// Writes what a schema says of itself, in one line.
+/// Writes the description of a schema, in one line.
 fn describe(text: &mut String, schema: &Value, indent: &str) {
     let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
     let words: Vec<&str> = description.split_whitespace().collect();
@@ -42,7 +42,7 @@ fn describe(text: &mut String, schema: &Value, indent: &str) {
     }
 }
 
-/// The type of a schema. What it says of texts, numbers and bounds, types cannot say.
+/// Returns the type of a schema. Types cannot express its formats and bounds.
 fn type_text(schema: &Value, indent: &str) -> String {
     let mut parts = Vec::new();
     if let Some(target) = schema.get("$ref").and_then(Value::as_str) {
@@ -85,7 +85,7 @@ fn object(schema: &Value, fields: &Map<String, Value>, indent: &str) -> String {
     text + indent + "}"
 }
 
-/// The type of a schema that refers to no other and has no fields.
+/// Returns the type of a schema without references and fields.
 fn plain(schema: &Value, indent: &str) -> String {
     if let Some(value) = schema.get("const") {
         return literal(value);
@@ -118,7 +118,7 @@ fn named(name: &str, schema: &Value, indent: &str) -> String {
             }
             _ => "Record<string, unknown>".to_owned(),
         },
-        // `string`, `boolean` and `null` are called so in both.
+        // `string`, `boolean` and `null` have the same name in both.
         other => other.to_owned(),
     }
 }

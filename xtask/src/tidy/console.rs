@@ -1,7 +1,7 @@
-//! The console's built files are those of its sources.
+//! Rule for the console's built files: they match its sources.
 //!
-//! The build writes a hash of all sources beside what it makes of them; the same hash is made here,
-//! so that a stale bundle is found without Node.
+//! The build writes a hash of all sources beside its output; this rule computes the same hash, so
+//! that it finds a stale bundle without Node.
 
 use sha2::{Digest as _, Sha256};
 
@@ -33,12 +33,12 @@ pub(super) fn check(files: &[SourceFile], findings: &mut Findings) {
     }
 }
 
-/// Documentation and types that `xtask gen` writes are no sources: no byte of a bundle is of them.
+/// Documentation and generated types are not sources: no byte of a bundle comes from them.
 fn is_source(path: &str) -> bool {
     path.starts_with(SOURCES) && !path.ends_with(".md") && !path.ends_with(".d.ts")
 }
 
-/// Hash over the sorted sources: path, NUL, content with line ends of Unix, NUL.
+/// Returns the hash over the sorted sources: path, NUL, content with Unix line ends, NUL.
 fn hash(sources: &[&SourceFile]) -> String {
     let mut hash = Sha256::new();
     for file in sources {

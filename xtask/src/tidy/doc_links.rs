@@ -1,11 +1,11 @@
-//! Rule for links in doc comments: a type that a link names is there. A rename changes the code and
-//! leaves such a link behind, which only rustdoc would notice.
+//! Rule for links in doc comments: the type that a link names exists. A rename changes the code but
+//! leaves such a link behind, which only rustdoc would detect.
 
 use std::collections::HashSet;
 
 use super::{Findings, SourceFile};
 
-/// Checks the links of what ships.
+/// Checks the links of shipped crates.
 pub(super) fn check(files: &[SourceFile], findings: &mut Findings) {
     let is_source = |path: &str| path.starts_with("crates/") && path.ends_with(".rs");
     for file in files.iter().filter(|file| is_source(&file.path)) {
@@ -25,7 +25,7 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|it: char| !it.is_alphanumeric() && it != '_')
 }
 
-/// The types that links of a doc comment begin with, where the link has no address of its own.
+/// Returns the types at the start of a doc comment's links, for links without an explicit target.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let line = line.trim_start();
     let is_doc = line.starts_with("///") || line.starts_with("//!");

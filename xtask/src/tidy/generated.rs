@@ -1,20 +1,20 @@
-//! Files that other tools make of a source name its hash, so that a stale one is found without
-//! these tools.
+//! Rule for files that other tools generate: each names the hash of its source, so that a stale
+//! file is found without these tools.
 //!
-//! Such a file has the words `sha256:` and the hash of its source's bytes in its first lines.
+//! Such a file has the word `sha256:` and the hash of its source's bytes in its first lines.
 
 use sha2::{Digest as _, Sha256};
 
 use super::{Findings, SourceFile};
 
-/// The contract, from which clients have their types.
+/// The contract, from which clients generate their types.
 const CONTRACT: &str = "crates/api/openapi.json";
 
-/// How files are made again.
+/// Commands that regenerate files.
 const PYTHON: &str = "python sdk/python/scripts/generate.py";
 const TYPESCRIPT: &str = "npm run generate --prefix sdk/typescript";
 
-/// What is made of one source: the file, its source, and what makes it again.
+/// Files with a single source: the file, its source, and the command that regenerates it.
 const GENERATED: &[(&str, &str, &str)] = &[
     ("sdk/python/src/cove/types.py", CONTRACT, PYTHON),
     ("sdk/python/src/cove/_operations.py", CONTRACT, PYTHON),
@@ -23,12 +23,12 @@ const GENERATED: &[(&str, &str, &str)] = &[
     ("sdk/typescript/src/contract.ts", CONTRACT, TYPESCRIPT),
 ];
 
-/// A directory whose files are made of those of another one: both, the file that is not, and what
-/// makes them again.
+/// Directories generated from another directory: both, the file that is not generated, and the
+/// command that regenerates the rest.
 const GENERATED_DIRECTORIES: &[(&str, &str, &str, &str)] =
     &[("sdk/python/src/cove/_sync/", "sdk/python/src/cove/_async/", "_runtime.py", PYTHON)];
 
-/// Lines in which the hash has to stand.
+/// Number of first lines that must contain the hash.
 const HEAD_LINES: usize = 10;
 
 pub(super) fn check(files: &[SourceFile], findings: &mut Findings) {

@@ -1,12 +1,12 @@
-//! Rules for manifests: dependencies point down, and versions stand in one place.
+//! Rules for manifests: dependencies point down, and each version is set in one place.
 
 use anyhow::{Context, Result};
 use toml::Table;
 
 use super::{Findings, SourceFile};
 
-/// Every crate by layer, top first. A crate may use the layers below its own and nothing beside it,
-/// so services can not come to depend on one another.
+/// Every crate by layer, top first. A crate may use the layers below its own and no crate of its
+/// own layer, so services cannot depend on one another.
 const LAYERS: &[&[&str]] = &[
     &["cove"],
     &["sessions", "executions", "bouncer", "catalog", "gateway", "mcp", "console", "site"],
@@ -16,8 +16,8 @@ const LAYERS: &[&[&str]] = &[
     &["pool", "iceberg", "cells"],
     &["api"],
 ];
-/// Crates beside the layers: they are used by tests only and use no crate of Cove, or just the
-/// contract to generate from.
+/// Crates beside the layers: only tests use them, and they use no crate of Cove or, to generate
+/// from it, only the contract.
 const BESIDE: &[(&str, &[&str])] = &[("testkit", &[]), ("xtask", &["api"])];
 
 pub(super) fn check(files: &[SourceFile], findings: &mut Findings) -> Result<()> {
@@ -56,7 +56,7 @@ fn check_manifest(path: &str, manifest: &Table, findings: &mut Findings) {
     }
 }
 
-/// All tables of dependencies, those of targets included.
+/// Returns all tables of dependencies, including those of targets.
 fn sections(manifest: &Table) -> Vec<(&'static str, &Table)> {
     let as_table = toml::Value::as_table;
     let targets = manifest.get("target").and_then(as_table).into_iter().flat_map(Table::values);
@@ -77,8 +77,7 @@ fn beside(name: &str) -> Option<&'static [&'static str]> {
     BESIDE.iter().find(|(one, _)| *one == name).map(|(_, uses)| *uses)
 }
 
-/// Whether crate `user` may depend on `used`; crates that are not ours are not this rule's
-/// business.
+/// Returns whether crate `user` may depend on `used`; this rule ignores external crates.
 fn may_use(user: &str, used: &str, for_tests: bool) -> bool {
     match (layer(user), layer(used), beside(used)) {
         (_, None, Some(_)) => for_tests && used == "testkit",

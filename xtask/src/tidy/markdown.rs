@@ -1,4 +1,4 @@
-//! Rules for pages: one title, links that lead somewhere, a code map that names what exists.
+//! Rules for pages: one title, links with existing targets, a code map that names existing files.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::{Findings, SourceFile};
 
 /// The page with the map.
 const MAP: &str = "ARCHITECTURE.md";
-/// Where a server has the reference of its interface, which is no file.
+/// Path of a server's API reference, which is not a file.
 const REFERENCE: &str = "/docs/api";
 /// Endings of names in the map that must be files.
 const EXTENSIONS: &[&str] = &[".rs", ".toml", ".md", ".json", ".sh", ".py", ".c", ".yaml"];
@@ -35,7 +35,7 @@ pub(super) fn check(file: &SourceFile, paths: &BTreeSet<&str>, findings: &mut Fi
     }
 }
 
-/// Returns the paths that the links of a page lead to, whether there is something or not.
+/// Returns the paths that the links of a page lead to, whether or not they exist.
 pub(crate) fn linked_paths(page: &SourceFile) -> BTreeSet<String> {
     let lines = outside_of_code(&page.text);
     lines
@@ -44,7 +44,7 @@ pub(crate) fn linked_paths(page: &SourceFile) -> BTreeSet<String> {
         .collect()
 }
 
-/// Lines with their numbers, without fenced blocks.
+/// Returns the lines outside fenced blocks, with their numbers.
 fn outside_of_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -56,7 +56,7 @@ fn outside_of_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Targets of `[text](target)` that are files of the checkout.
+/// Returns the targets of `[text](target)` that are files of the checkout.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets.filter(|target| !target.contains(':') && !target.starts_with('#'))
@@ -66,7 +66,7 @@ fn resolves(page: &str, target: &str, paths: &BTreeSet<&str>) -> bool {
     target == REFERENCE || linked_path(page, target).is_some_and(|path| is_there(&path, paths))
 }
 
-/// The path that a link of a page means; none where it leads out of the checkout.
+/// Returns the path of a page's link; none if it leads out of the checkout.
 fn linked_path(page: &str, target: &str) -> Option<String> {
     let target = target.split(['#', '?']).next().unwrap_or("");
     let mut parts: Vec<&str> = match target.strip_prefix('/') {
@@ -86,14 +86,14 @@ fn linked_path(page: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// A file, or a directory that holds one.
+/// Returns whether the path is a file, or a directory with a file.
 fn is_there(path: &str, paths: &BTreeSet<&str>) -> bool {
     let path = path.trim_end_matches('/');
     let inside = format!("{path}/");
     path.is_empty() || paths.contains(path) || paths.iter().any(|one| one.starts_with(&inside))
 }
 
-/// Whether a name in backquotes is meant to be found in the checkout.
+/// Returns whether a name in backquotes refers to a file of the checkout.
 fn is_path(name: &str) -> bool {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
     let rooted = ["crates/", "xtask/", "bench/", "docs/", "scripts/", "examples/", ".ci/"];
@@ -101,7 +101,8 @@ fn is_path(name: &str) -> bool {
     plain && (known || EXTENSIONS.iter().any(|extension| name.ends_with(extension)))
 }
 
-/// Files of a crate may be named from the crate on: `sys.rs`, `http/json.rs`.
+/// Returns whether the file exists. Files of a crate may be named relative to the crate: `sys.rs`,
+/// `http/json.rs`.
 fn exists(name: &str, paths: &BTreeSet<&str>) -> bool {
     let tail = format!("/{name}");
     is_there(name, paths) || paths.iter().any(|path| path.ends_with(&tail))

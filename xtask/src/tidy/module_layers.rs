@@ -1,15 +1,15 @@
-//! Rule for modules of one crate: they have layers too, and point down.
+//! Rule for modules of one crate: they have layers too, and their dependencies point down.
 
 use super::{Findings, SourceFile};
 
-/// Modules of a crate by layer, top first. A module may use those behind it and what is not named
-/// here, which is below them all.
+/// Modules of a crate by layer, top first. A module may use those after it and modules that are not
+/// listed, which are below them all.
 const LAYERS: &[(&str, &[&str])] =
     &[("crates/catalog/src/", &["guest", "http", "service", "access", "store"])];
-/// Modules that are below all layers, though the module that they are in is not.
+/// Modules below all layers, although their parent module is not.
 const BELOW: &[&str] = &["crate::guest::exchange", "crate::guest::session"];
 
-/// Checks the modules of what ships.
+/// Checks the modules of shipped crates.
 pub(super) fn check(files: &[SourceFile], findings: &mut Findings) {
     for (folder, layers) in LAYERS {
         for file in files {
@@ -31,7 +31,7 @@ pub(super) fn check(files: &[SourceFile], findings: &mut Findings) {
     }
 }
 
-/// Whether a line names something of a module of its crate.
+/// Returns whether a line names an item of a module of its crate.
 fn uses(line: &str, module: &str) -> bool {
     let path = format!("crate::{module}");
     line.match_indices(&path).any(|(at, _)| {

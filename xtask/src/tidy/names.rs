@@ -1,6 +1,6 @@
-//! Rules for names and for the first words of doc comments: a type is found by its name, a name is
-//! made of words that an engineer would search for, and a doc comment says what it describes before
-//! it says more.
+//! Rules for names and for the first words of doc comments: a type is found by its name, a name
+//! consists of words that an engineer would search for, and a doc comment names its subject before
+//! it gives details.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const PARTICIPLES: &[&str] = &[
 ];
 /// Nouns that end like participles.
 const NOUNS: &[&str] = &["Encoding", "Kind", "Setting", "String", "Timing"];
-/// Private metaphors that stood for a term of the field.
+/// Private metaphors for established terms.
 const METAPHORS: &[&str] = &[
     "desk",
     "desks",
@@ -35,7 +35,7 @@ const METAPHORS: &[&str] = &[
 /// Words that declare a name.
 const DECLARATIONS: &[&str] =
     &["const", "enum", "fn", "let", "mod", "mut", "static", "struct", "trait", "type"];
-/// Words that begin a clause or stand for a noun.
+/// Words that begin a clause or replace a noun.
 const CLAUSE_OPENINGS: &[&str] = &[
     "Everything",
     "How",
@@ -57,7 +57,7 @@ const CLAUSE_OPENINGS: &[&str] = &[
     "Whose",
 ];
 
-/// Checks names and doc comments of what ships.
+/// Checks names and doc comments of shipped crates.
 pub(super) fn check(files: &[SourceFile], findings: &mut Findings) {
     let mut types: BTreeMap<&str, Vec<(&str, usize)>> = BTreeMap::new();
     for file in files.iter().filter(|file| is_shipped(&file.path)) {
@@ -119,7 +119,7 @@ fn type_name(line: &str) -> Option<&str> {
     Some(&rest[..end])
 }
 
-/// Returns the names that are declared on this line by a keyword.
+/// Returns the names that a keyword declares on this line.
 fn declared_names(line: &str) -> Vec<&str> {
     let code = line.split("//").next().unwrap_or_default();
     let words = code.split(|it: char| !it.is_alphanumeric() && it != '_');
@@ -146,21 +146,21 @@ fn metaphor(name: &str) -> Option<&'static str> {
     METAPHORS.iter().copied().find(|known| words.iter().any(|word| word == known))
 }
 
-/// Returns whether a name is one word, and that a participle.
+/// Returns whether a name is a single word that is a participle.
 fn is_participle(name: &str) -> bool {
     let words = name.matches(|it: char| it.is_ascii_uppercase()).count();
     let ending = name.ends_with("ed") || name.ends_with("ing");
     words == 1 && !NOUNS.contains(&name) && (ending || PARTICIPLES.contains(&name))
 }
 
-/// Returns the first word of a doc comment, if it begins a clause or stands for a noun.
+/// Returns the first word of a doc comment, if it begins a clause or replaces a noun.
 fn clause_opening(line: &str) -> Option<&str> {
     let text = line.trim_start().strip_prefix("/// ")?;
     let word = text.split(|it: char| !it.is_alphanumeric()).next()?;
     CLAUSE_OPENINGS.contains(&word).then_some(word)
 }
 
-/// Returns whether the item that these lines of documentation and attributes belong to is public.
+/// Returns whether the item after these lines of documentation and attributes is public.
 fn is_public(lines: &[&str]) -> bool {
     let mut in_attribute = false;
     let item = lines.iter().map(|line| line.trim_start()).find(|line| {

@@ -1,13 +1,13 @@
-//! Rules for Rust files: documentation first, 100 columns, `unsafe` in one place, no endless files.
+//! Rules for Rust files: documentation first, 100 columns, `unsafe` in one place, a maximum length.
 
 use super::{Findings, SourceFile};
 
 const COLUMNS_MAX: usize = 100;
-/// The only module that may hold `unsafe`, of what ships: a bench may count allocations.
+/// The only module of shipped code that may contain `unsafe`; a benchmark may count allocations.
 const UNSAFE_HOME: &str = "crates/sandbox/src/sys.rs";
-/// Its children.
+/// Path of that module's children.
 const UNSAFE_HOME_CHILDREN: &str = "crates/sandbox/src/sys/";
-/// Longest file without its tests.
+/// Most lines of a file without its tests.
 const LINES_MAX: usize = 800;
 
 pub(super) fn check(file: &SourceFile, findings: &mut Findings) {
@@ -30,14 +30,14 @@ fn may_hold_unsafe(path: &str) -> bool {
         || path == UNSAFE_HOME
 }
 
-/// Links, rows of tables and lines of literal text can not be broken.
+/// Returns whether a line cannot be broken: links, rows of tables and literal text.
 fn is_unbreakable(line: &str) -> bool {
     let trimmed = line.trim_start();
     let literal = trimmed.contains('"') && !trimmed.starts_with("//");
     line.contains("https://") || trimmed.starts_with("//! |") || literal
 }
 
-/// Whether code on this line, not a comment, a literal or a lint's name, says `unsafe`.
+/// Returns whether the line's code contains `unsafe`, outside comments, literals and lint names.
 fn has_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or("");
     code.match_indices("unsafe").any(|(at, word)| {
@@ -53,13 +53,13 @@ fn has_unsafe(line: &str) -> bool {
     })
 }
 
-/// Lines before the tests, which are the last thing in a file.
+/// Returns the number of lines before the tests, which are at the end of a file.
 fn lines_without_tests(text: &str) -> usize {
     let tests = text.lines().position(|line| line == "#[cfg(test)]");
     tests.unwrap_or_else(|| text.lines().count())
 }
 
-/// Finds files of code that are too long.
+/// Finds source files that are too long.
 pub(super) fn check_long_files(files: &[SourceFile], findings: &mut Findings) {
     let is_code = |path: &str| {
         path.ends_with(".rs") && !path.contains("/tests/") && !path.ends_with("/tests.rs")

@@ -1,12 +1,12 @@
-//! The rule for connections into sandboxes: they are made in the places that are listed here, and
-//! `Session::connect` refuses the ports that the server itself serves. A new place is a way to
-//! somebody's grants until it is proved not to be.
+//! Rule for connections into sandboxes: only the places listed here make them, and
+//! `Session::connect` refuses the ports that the server itself serves. A new place is a potential
+//! path to another tenant's grants until proved otherwise.
 
 use super::{Findings, SourceFile};
 
 /// Calls that lead into a sandbox's network, and the only files that make them.
 const SANDBOX_CONNECTIONS: &[(&str, &[&str])] = &[
-    // The guest init connects, when the session's connection asks for it.
+    // The guest init connects when the session's connection requests it.
     (
         "connect_loopback(",
         &["crates/sandbox/src/guest/session.rs", "crates/sandbox/src/sys/session.rs"],
@@ -15,7 +15,7 @@ const SANDBOX_CONNECTIONS: &[(&str, &[&str])] = &[
         "to_session::CONNECT",
         &["crates/sandbox/src/guest/session.rs", "crates/sandbox/src/session.rs"],
     ),
-    // Namespaces are entered by what makes sandboxes, never by what serves requests.
+    // Only code that makes sandboxes enters namespaces, never code that serves requests.
     (
         "setns(",
         &[
@@ -25,12 +25,12 @@ const SANDBOX_CONNECTIONS: &[(&str, &[&str])] = &[
             "crates/sandbox/src/sys/processes.rs",
         ],
     ),
-    // The sessions service passes connections on, for E2B's ports by name alone.
+    // The sessions service passes connections on, only for E2B's ports by host name.
     (".sandbox()?.connect(", &["crates/sessions/src/service/files.rs"]),
     ("guard.connect(", &["crates/sessions/src/faces/e2b/ports.rs"]),
 ];
 
-/// Looks for such calls elsewhere, and for listed calls that are gone.
+/// Finds such calls elsewhere, and listed calls that no longer exist.
 pub(super) fn check(files: &[SourceFile], findings: &mut Findings) {
     let is_source = |file: &&SourceFile| {
         file.path.starts_with("crates/")

@@ -7,7 +7,7 @@ use super::{Findings, SourceFile};
 /// The page.
 pub(super) const PAGE: &str = "docs/internals/threats.md";
 
-/// Looks for the functions and the cases that the last column of each table names.
+/// Finds the functions and the cases that the last column of each table names.
 pub(super) fn check(page: &SourceFile, files: &[SourceFile], findings: &mut Findings) {
     let functions: BTreeSet<&str> = files.iter().flat_map(|file| functions(&file.text)).collect();
     let cases: Vec<&str> = files

@@ -1,8 +1,8 @@
-//! The operations of the catalog: Iceberg's interface, and what manages it.
+//! The operations of the catalog: Iceberg's interface, and the catalog's management.
 //!
-//! Their schemas are in `catalog_schemas.json`, in words of our own: Iceberg's documents have more
-//! members than clients of this interface need, and are open to what later formats add. A test of
-//! the catalog compares this list with its table of routes.
+//! Their schemas are in `catalog_schemas.json`, with our own descriptions: Iceberg's documents have
+//! more members than clients of this interface need, and allow additions by later formats. A test
+//! of the catalog compares this list with its table of routes.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::reference;
 
-/// Paths of what manages a warehouse.
+/// Paths of a warehouse's management.
 macro_rules! manage {
     ($rest:literal) => {
         concat!("/management/v1/{prefix}/", $rest)
@@ -20,19 +20,19 @@ macro_rules! manage {
 
 mod management;
 
-/// The schemas by name.
+/// Schemas by name.
 const SCHEMAS: &str = include_str!("../catalog_schemas.json");
 
 /// Path of the catalog on a server.
 const PREFIX: &str = "/catalog";
 
-/// Operation of the catalog.
+/// An operation of the catalog.
 pub(in crate::r#gen) struct CatalogOperation {
     pub(in crate::r#gen) method: &'static str,
     path: &'static str,
     id: &'static str,
     summary: &'static str,
-    /// Whom it serves: a right, or whose it is.
+    /// Required right, or the required owner.
     right: &'static str,
     parameters: Vec<Value>,
     body: Option<(&'static str, &'static str)>,
@@ -43,12 +43,12 @@ pub(in crate::r#gen) struct CatalogOperation {
 /// Returns all schemas of the catalog.
 ///
 /// # Errors
-/// When the file is no JSON object.
+/// If the file is not a JSON object.
 pub(in crate::r#gen) fn schemas() -> anyhow::Result<Map<String, Value>> {
     Ok(serde_json::from_str(SCHEMAS)?)
 }
 
-/// Returns the answers to requests that fail, by name: of all operations, and of those of OAuth.
+/// Returns the answers to failed requests, by name: of all operations, and of OAuth's operations.
 pub(in crate::r#gen) fn failures() -> [(&'static str, Value); 2] {
     let failure = |schema, says| {
         let content = json!({ "application/json": { "schema": reference(schema) } });
@@ -96,7 +96,7 @@ fn operation(
     }
 }
 
-/// Returns the description of a part of a path.
+/// Returns the description of a path parameter.
 fn described(name: &str) -> &'static str {
     match name {
         "prefix" => "The warehouse, by `prefix` of its settings, or by its name.",
@@ -134,7 +134,7 @@ impl CatalogOperation {
         self
     }
 
-    /// Adds the parameters of lists in pages.
+    /// Adds the parameters of paged lists.
     fn paged(self) -> CatalogOperation {
         self.asks(
             "pageToken",
@@ -164,7 +164,7 @@ impl CatalogOperation {
         self
     }
 
-    /// Adds the header by which a change is made once, however often it is sent.
+    /// Adds the header by which a repeated change is made once.
     fn once(self) -> CatalogOperation {
         self.header("Idempotency-Key", "A UUID: the same request with it is carried out once.")
     }
@@ -181,7 +181,7 @@ impl CatalogOperation {
         self
     }
 
-    /// Path on the server.
+    /// Returns the path on the server.
     pub(in crate::r#gen) fn path(&self) -> String {
         format!("{PREFIX}{}", self.path)
     }
@@ -217,7 +217,7 @@ const TABLES: &str = "/v1/{prefix}/namespaces/{namespace}/tables";
 const VIEWS: &str = "/v1/{prefix}/namespaces/{namespace}/views";
 const VIEW: &str = "/v1/{prefix}/namespaces/{namespace}/views/{view}";
 
-/// A table's path.
+/// Paths of a table.
 macro_rules! table {
     ($rest:literal) => {
         concat!("/v1/{prefix}/namespaces/{namespace}/tables/{table}", $rest)

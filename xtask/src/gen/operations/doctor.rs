@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::super::Operation;
 
-/// Everything at `/v1/doctor`.
+/// Returns everything at `/v1/doctor`.
 pub(super) fn all() -> Vec<Operation> {
     let last = json!({
         "node": "srv_01M804ZD7HDBNWX72N11NHQYP8", "started_ms": 1_795_000_000_000_u64,

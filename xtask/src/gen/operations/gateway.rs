@@ -1,11 +1,11 @@
-//! The operations on what sandboxes may be granted, and on what they did with their grants.
+//! The operations on available grants for sandboxes, and on the audit of their use.
 
 use api::operations::gateway as table;
 use serde_json::json;
 
 use super::super::Operation;
 
-/// `GET /v1/gateway/offers`.
+/// Returns `GET /v1/gateway/offers`.
 pub(super) fn offers() -> Operation {
     let database = json!({
         "connections": 20, "statement_s": 30.0, "transaction_s": 300.0,
@@ -36,7 +36,7 @@ pub(super) fn offers() -> Operation {
     .answers(200, "What is offered.", answer)
 }
 
-/// `POST /v1/gateway/offers/check`.
+/// Returns `POST /v1/gateway/offers/check`.
 pub(super) fn check() -> Operation {
     let request = json!({ "grants": [
         { "kind": "model" },
@@ -62,7 +62,7 @@ pub(super) fn check() -> Operation {
     .answers(200, "Each grant, and whether it would be given.", answer)
 }
 
-/// `GET /v1/audit`.
+/// Returns `GET /v1/audit`.
 pub(super) fn audit() -> Operation {
     let record = json!({
         "seq": 4711, "at": "2026-11-23T10:02:11.118Z", "tenant": "team",
@@ -91,7 +91,7 @@ pub(super) fn audit() -> Operation {
         )
 }
 
-/// Adds what records may be narrowed to.
+/// Adds the filters of records.
 fn filters(operation: Operation) -> Operation {
     operation
         .asks("holder", "string", "Only of this session or execution.")
@@ -117,7 +117,7 @@ fn filters(operation: Operation) -> Operation {
         .asks("to_ms", "integer", "Only what ended before this time.")
 }
 
-/// `GET /v1/audit/summary`.
+/// Returns `GET /v1/audit/summary`.
 pub(super) fn audit_summary() -> Operation {
     let group = json!({
         "name": "api.example.com", "tenant": "team", "records": 42, "refused": 2, "failed": 0,
@@ -144,7 +144,7 @@ pub(super) fn audit_summary() -> Operation {
         .answers(200, "Those with most records first.", json!({ "groups": [group], "others": 0 }))
 }
 
-/// `GET /v1/live`.
+/// Returns `GET /v1/live`.
 pub(super) fn live() -> Operation {
     Operation::of(
         &table::OPEN_LIVE,

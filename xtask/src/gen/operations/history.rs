@@ -1,11 +1,11 @@
-//! The operation on what a server measured lately.
+//! The operation on a server's recent measurements.
 
 use api::operations::server as table;
 use serde_json::{Value, json};
 
 use super::super::Operation;
 
-/// `GET /v1/history`.
+/// Returns `GET /v1/history`.
 pub(super) fn get() -> Operation {
     let parameter = |name: &str, description: &str, schema: Value| {
         json!({

@@ -1,14 +1,14 @@
-//! The operations on who a caller is, and on signing in at the console.
+//! The operations on a caller's identity, and on console sign-in.
 
 use api::operations::server as table;
 use serde_json::json;
 
 use super::super::Operation;
 
-/// A code that examples are about.
+/// A code for examples.
 const CODE: &str = "q1Zx0cN8yJ3mB5tR7vW2eA";
 
-/// `GET /v1/whoami`, and everything below `/v1/console`.
+/// Returns `GET /v1/whoami`, and everything below `/v1/console`.
 pub(super) fn all() -> Vec<Operation> {
     let whoami = json!({
         "name": "first", "kind": "token", "tenant": "tok_4Q2M8V3T5W",

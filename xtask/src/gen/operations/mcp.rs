@@ -1,4 +1,4 @@
-//! The endpoint of the Model Context Protocol: messages of JSON-RPC, whose form is not that of the
+//! The endpoint of the Model Context Protocol: messages of JSON-RPC, whose form differs from the
 //! contract's types.
 //!
 //! # References
@@ -10,15 +10,15 @@ use serde_json::{Map, Value, json};
 
 use super::super::Operation;
 
-/// Revisions that are spoken, the newest first.
+/// Supported revisions, the newest first.
 const REVISIONS: [&str; 4] = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"];
 
-/// The operations at `/mcp`.
+/// Returns the operations at `/mcp`.
 pub(crate) fn all() -> Vec<Operation> {
     vec![message(), refused(&table::OPEN_MCP_STREAM), refused(&table::END_MCP_SESSION)]
 }
 
-/// Schemas of the messages, by name.
+/// Returns the schemas of the messages, by name.
 pub(crate) fn schemas() -> Map<String, Value> {
     let id = json!({
         "description": "Id of the request, which its answer repeats; absent of a notification.",
@@ -128,7 +128,7 @@ fn failure(code: i64, message: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": code, "message": message } })
 }
 
-/// Headers that repeat the body.
+/// Returns the headers that repeat values of the body.
 fn parameters() -> Value {
     let text = json!({ "type": "string" });
     json!([

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::super::Operation;
 
-/// A node that examples are about.
+/// A node id for examples.
 const NODE: &str = "srv_01M804ZD7HDBNWX72N11NHQYP8";
 
-/// Everything below `/v1/nodes`.
+/// Returns everything below `/v1/nodes`.
 pub(super) fn all() -> Vec<Operation> {
     let node = json!({
         "id": NODE, "incarnation": "run_01M8051Q7M8BSSB1WN0TEE9ZVC", "state": "active",

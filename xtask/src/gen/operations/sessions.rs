@@ -1,4 +1,4 @@
-//! The operations on agents and sessions; those on what is in a session and beside it are in
+//! The operations on agents and sessions; those on files of a session and on related objects are in
 //! `workspace`, those on data behind its grants in `data`.
 
 mod contexts;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::super::Operation;
 
-/// Ids that examples are about.
+/// Ids for examples.
 const SESSION: &str = "ses_01M8043SZTDJQ6VZDQQ834JB4F";
 const AGENT: &str = "ag_01M8043SMSCXSHCZWNQ1ZXC72M";
 const TENANT: &str = "tok_GGMGM9JB47";
@@ -25,7 +25,7 @@ const TERMINAL: &str = "tm_01M8044V5QH3Z7R2K9D4W6B8XE";
 const TIME: &str = "2026-11-21T22:37:28.954Z";
 const MS: u64 = 1_795_300_676_726;
 
-/// All of them, in the order of the page.
+/// Returns all operations, in the order of the page.
 pub(super) fn all() -> Vec<Operation> {
     let mut all = agents();
     all.extend(lifecycle());
@@ -42,7 +42,7 @@ fn operation(entry: &'static ApiOperation, description: &'static str) -> Operati
     Operation::of(entry, description).with_parameters(in_path(entry.path))
 }
 
-/// What stands in the path.
+/// Returns the parameters in the path.
 fn in_path(path: &str) -> Value {
     let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
     let parameter = |name: &str| {

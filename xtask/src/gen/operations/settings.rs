@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::super::Operation;
 
-/// `GET /v1/config`, `POST /v1/reload`, `GET /v1/tokens` and `GET /v1/backup`.
+/// Returns `GET /v1/config`, `POST /v1/reload`, `GET /v1/tokens` and `GET /v1/backup`.
 pub(super) fn all() -> Vec<Operation> {
     let config = json!({
         "file": "/etc/cove/cove.toml",

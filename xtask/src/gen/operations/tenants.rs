@@ -8,7 +8,7 @@ use super::super::Operation;
 
 const TIME: &str = "2026-11-22T01:37:28.954Z";
 
-/// All of them, in the order of the page.
+/// Returns all operations, in the order of the page.
 pub(super) fn all() -> Vec<Operation> {
     let mut all = definitions();
     all.extend(figures());

@@ -1,4 +1,4 @@
-//! The operations that manage the catalog: clients, rights, policies, the past, warehouses, jobs.
+//! The operations that manage the catalog: clients, rights, policies, history, warehouses, jobs.
 
 use super::{CatalogOperation, operation};
 
@@ -259,7 +259,7 @@ fn time() -> Vec<CatalogOperation> {
     ]
 }
 
-/// Changes, names, and the metadata of a table.
+/// Returns the operations on changes, names, and the metadata of a table.
 fn reading() -> Vec<CatalogOperation> {
     vec![
         operation(

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{CONTEXT, Operation, operation};
 
-/// All of them, in the order of the page.
+/// Returns all operations, in the order of the page.
 pub(super) fn all() -> Vec<Operation> {
     let mut all = contexts();
     all.extend(cells());

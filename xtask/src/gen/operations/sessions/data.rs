@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{Operation, operation};
 
-/// All of them, in the order of the page.
+/// Returns all operations, in the order of the page.
 pub(super) fn all() -> Vec<Operation> {
     vec![query(), describe()]
 }

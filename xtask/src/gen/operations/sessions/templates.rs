@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Operation, TENANT, TIME, operation};
 
-/// Ids that examples are about.
+/// Ids for examples.
 const TEMPLATE: &str = "tpl_01M8044RG542EBSAESYSKCR7WW";
 const BUILD: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 const ARCHIVE: &str = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae";
@@ -29,7 +29,7 @@ fn template() -> Value {
     })
 }
 
-/// All of them, in the order of the page.
+/// Returns all operations, in the order of the page.
 pub(super) fn all() -> Vec<Operation> {
     let mut all = templates();
     all.extend(builds());

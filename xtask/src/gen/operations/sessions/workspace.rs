@@ -1,11 +1,11 @@
-//! The operations on files of sessions, and on what is kept beside sessions.
+//! The operations on files of sessions, and on the objects that are kept beside sessions.
 
 use api::operations::sessions as table;
 use serde_json::{Value, json};
 
 use super::{ATTACHMENT, CREDENTIAL, MS, Operation, SESSION, SNAPSHOT, TIME, TURN, operation};
 
-/// All of them, in the order of the page.
+/// Returns all operations, in the order of the page.
 pub(super) fn all() -> Vec<Operation> {
     let mut all = files();
     all.extend(archives());
