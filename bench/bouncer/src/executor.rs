@@ -1,5 +1,5 @@
-//! One thread that runs a few tasks, as a relay thread does: what is ready is polled in turn, and
-//! when nothing is, sockets are waited for. It allocates nothing once its tasks are there.
+//! One thread that runs a few tasks, as a relay thread does: it polls ready tasks in turn, and
+//! waits for sockets when none is ready. It allocates nothing after its tasks are created.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -30,21 +30,21 @@ impl Wake for Ready {
     }
 }
 
-/// What a task waits for at a socket.
+/// Socket event that a task waits for.
 #[derive(Debug, Clone, Copy)]
 pub enum Edge {
     Readable,
     Writable,
 }
 
-/// Who waits for which socket to become readable and writable; the place is the token.
+/// Tasks that wait for sockets to become readable and writable; the index is the token.
 pub struct Sockets {
     registry: Registry,
     waiting: RefCell<Vec<[Option<Waker>; 2]>>,
 }
 
 impl Sockets {
-    /// Watches a socket from now on; edges only.
+    /// Watches a socket from now on; edge-triggered only.
     pub fn watch(&self, socket: &mut UnixStream) -> usize {
         let mut waiting = self.waiting.borrow_mut();
         let token = waiting.len();
@@ -69,7 +69,7 @@ pub struct Executor {
     sockets: Rc<Sockets>,
     ready: Arc<AtomicU64>,
     tasks: Vec<(Waker, Pin<Box<dyn Future<Output = ()>>>)>,
-    /// The caller's own task, which comes and goes.
+    /// Waker of the main task, which differs with each run.
     main: Waker,
 }
 
@@ -88,7 +88,7 @@ impl Executor {
         Rc::clone(&self.sockets)
     }
 
-    /// Adds a task that stays until the executor goes.
+    /// Adds a task that stays until the executor is dropped.
     pub fn spawn(&mut self, task: impl Future<Output = ()> + 'static) {
         let place = self.tasks.len() + 1;
         assert!(place < TASKS_MAX, "a task for each bit at most");
@@ -97,7 +97,7 @@ impl Executor {
         self.tasks.push((waker, Box::pin(task)));
     }
 
-    /// Runs everything until `main` is done.
+    /// Runs all tasks until `main` is done.
     pub fn run<T>(&mut self, main: impl Future<Output = T>) -> T {
         let mut main = std::pin::pin!(main);
         self.main.wake_by_ref();
@@ -108,7 +108,7 @@ impl Executor {
             }
             for (place, (waker, task)) in self.tasks.iter_mut().enumerate() {
                 if ready & (2 << place) != 0 {
-                    // Tasks serve until they are dropped; one that ends shows as an answer missing.
+                    // Tasks run until they are dropped; the end of one shows as a missing answer.
                     let _ = task.as_mut().poll(&mut Context::from_waker(waker));
                 }
             }
@@ -126,7 +126,7 @@ impl Executor {
         self.poll.poll(&mut self.events, None).expect("wait for sockets");
         let waiting = self.sockets.waiting.borrow();
         for event in &self.events {
-            // Room in a socket is news each time that the other side reads, and nobody's here.
+            // A socket becomes writable each time the peer reads; that must not wake the reader.
             let [reader, writer] = &waiting[event.token().0];
             if event.is_readable()
                 && let Some(waker) = reader

@@ -1,5 +1,5 @@
 //! Measures the link of `bouncer` between a client and a server in this process and prints one JSON
-//! document; see `run.py`. The Go side does the same work under the same row names.
+//! document; see `run.py`. The Go program does the same work under the same row names.
 
 mod executor;
 #[path = "../../pool/src/measure.rs"]

@@ -1,4 +1,4 @@
-//! MySQL's rows, and that of the status flags.
+//! MySQL's rows, and the row of the status flags.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ const FLAGS_OPS: usize = 200_000;
 
 const QUERY: &[u8] = b"\x09\0\0\0\x03SELECT 1";
 const RESET: &[u8] = b"\x01\0\0\0\x1f";
-/// Our own statement behind a reset, which makes the server tell of changes again.
+/// Cove's own statement after a reset, which makes the server report changes again.
 const SET: &[u8] = b"\x03SET ";
 const OK: &[u8] = b"\x07\0\0\x01\0\0\0\x02\0\0\0";
-/// The seed's answer is no legal result of a SELECT: it has no rows.
+/// The seed's answer is not a legal result of a SELECT: it has no rows.
 const ANSWER: Messages = &[OK];
 const COUNT: &[u8] = b"\x01\0\0\x01\x01";
 const COLUMN: &[u8] = b"\x17\0\0\x02\x03def\0\0\0\x011\0\x0c\x3f\0\x01\0\0\0\x08\x81\0\0\0\0";
-/// A result as those get it who have not agreed on `DEPRECATE_EOF`.
+/// A result for clients without `DEPRECATE_EOF`.
 const ROWS: Messages = &[
     COUNT,
     COLUMN,
@@ -38,7 +38,7 @@ const ROWS: Messages = &[
     b"\x02\0\0\x04\x011",
     b"\x05\0\0\x05\xfe\0\0\x02\0",
 ];
-/// The same as servers send it to Cove.
+/// The same result as servers send it to Cove.
 const MODERN_ROWS: Messages =
     &[COUNT, COLUMN, b"\x02\0\0\x03\x011", b"\x07\0\0\x04\xfe\0\0\x02\0\0\0"];
 
@@ -54,7 +54,7 @@ fn own(text: &[u8]) -> Option<Own> {
     }
 }
 
-/// With what each side has agreed on; a server that can tells of changes.
+/// Creates sessions with the given capabilities; a server with `SESSION_TRACK` reports changes.
 fn sessions(reset: Reset, of_client: Capabilities, of_server: Capabilities) -> Sessions {
     let mode = if reset == Reset::Always { PoolMode::Session } else { PoolMode::Transaction };
     let client = ClientSession::new(ClientSetup {

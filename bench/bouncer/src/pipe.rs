@@ -1,5 +1,6 @@
-//! Three ways between two tasks: a rendezvous, where a write returns once it was read whole (what
-//! Go's `net.Pipe` is); a buffer of 64 KiB; and a pair of Unix sockets with their system calls.
+//! Three kinds of connections between two tasks: a rendezvous, where a write returns after it was
+//! read completely (like Go's `net.Pipe`); a buffer of 64 KiB; and a pair of Unix sockets with
+//! their system calls.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -32,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// Two connected ends.
+    /// Creates two connected ends.
     pub fn pair(self, executor: &Executor) -> (End, End) {
         if self == Kind::Sockets {
             let (one, two) = UnixStream::pair().expect("make a pair of sockets");
@@ -52,8 +53,8 @@ pub enum End {
     Socket { stream: UnixStream, token: usize, sockets: Rc<Sockets> },
 }
 
-/// One direction in memory. With room for nothing it is a rendezvous: one write at a time, which is
-/// done when it was read.
+/// One direction in memory. Without capacity it is a rendezvous: one write at a time, which is done
+/// when it was read.
 pub struct Half {
     bytes: VecDeque<u8>,
     bytes_max: usize,
@@ -74,10 +75,10 @@ impl Half {
         let full = self.bytes.len() >= self.bytes_max;
         let n = self.bytes.read(into).expect("memory is readable");
         if self.bytes.is_empty() {
-            // Back to the start, so that what comes next lies in one piece.
+            // Back to the start, so that the next bytes are contiguous.
             self.bytes.clear();
         }
-        // A rendezvous ends when everything was taken, not before.
+        // A rendezvous ends when all bytes were read, not before.
         if full
             && (self.bytes_max > 0 || self.bytes.is_empty())
             && let Some(waker) = &self.writer
@@ -87,7 +88,7 @@ impl Half {
         Poll::Ready(n)
     }
 
-    /// Puts in what there is room for; `begun` says whether some of this write is in already.
+    /// Writes as much as there is room for; `begun` is whether a part of this write is already in.
     fn poll_write(&mut self, from: &[u8], begun: bool, context: &Context<'_>) -> Poll<usize> {
         let rendezvous = self.bytes_max == 0;
         let room = if rendezvous && !begun && self.bytes.is_empty() {
@@ -130,7 +131,7 @@ impl End {
         End::Socket { stream, token, sockets }
     }
 
-    /// Reads what is there, and waits when nothing is.
+    /// Reads available bytes, or waits for some.
     pub fn poll_read(&self, into: &mut [u8], context: &Context<'_>) -> Poll<usize> {
         match self {
             End::Memory { read, .. } => read.borrow_mut().poll_read(into, context),
@@ -156,7 +157,7 @@ impl End {
         }
     }
 
-    /// Writes all of it. Over a rendezvous it was read as well.
+    /// Writes all bytes. Over a rendezvous it returns after they were read.
     pub async fn write_all(&self, from: &[u8]) {
         let mut written = 0;
         poll_fn(|context| match self {

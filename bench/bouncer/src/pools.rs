@@ -1,8 +1,8 @@
-//! The rows of the pool for what a relay thread does when it leases a server connection: its own
-//! pools, of which it shares the bounds with the other threads.
+//! The pool's rows for a relay thread that leases a server connection: the thread has its own pools
+//! and shares their bounds with the other threads.
 //!
-//! Connections are numbers. A thread has several clients and takes their turns; a connection that
-//! goes to another thread goes through a letter box, as in the relay.
+//! Connections are numbers. A thread has several clients and takes their turns; a connection moves
+//! to another thread through a mailbox, as in the relay.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,10 +22,10 @@ use crate::measure::{Row, measure, measure_prepared};
 
 const THREADS: usize = 2;
 
-/// Leases of one turn: a relay thread reads the clock once for all events that it was told of.
+/// Leases of one turn: a relay thread reads the clock once for all events of a turn.
 const LEASES_PER_TURN: usize = 32;
 
-/// Whether a thread has been woken.
+/// Whether each thread has been woken.
 #[derive(Default)]
 struct Bells([AtomicBool; THREADS]);
 
@@ -35,25 +35,25 @@ impl Wake for Bells {
     }
 }
 
-/// Connections on their way to a thread.
+/// Connections in transit to a thread.
 type Letters = Mutex<Vec<(u32, Place)>>;
 
-/// One thread with its part of the connections.
+/// A thread with its part of the connections.
 struct Side {
     thread: usize,
     pools: Pools<u32, u32>,
     pool: PoolRef,
-    /// Places of the connections that are here, by number.
+    /// Places of this thread's connections, by number.
     places: Vec<Option<Place>>,
     letters: Arc<[Letters; THREADS]>,
     bells: Arc<Bells>,
-    /// What each client of this thread has.
+    /// Connection of each client of this thread.
     has: Vec<Option<u32>>,
     waits: Vec<bool>,
     now: Instant,
 }
 
-/// A pool of `n` connections, dealt to the threads evenly, all idle.
+/// Creates a pool of `n` connections, all idle and evenly distributed over the threads.
 fn filled(n: u32, clients: usize) -> Vec<Side> {
     let now = Instant::now();
     let bells = Arc::new(Bells::default());
@@ -87,7 +87,7 @@ fn filled(n: u32, clients: usize) -> Vec<Side> {
         .collect();
     for conn in 0..n {
         let side = &mut sides[conn as usize % THREADS];
-        // Whoever waits gets the one that is opened for it.
+        // The waiting client gets the connection that is opened for it.
         while !matches!(side.pools.lease(side.pool, u32::MAX, 0, None, now), Lease::Waiting(_)) {}
         while let Some(effect) = side.pools.next_effect() {
             let Effect::Open { mut place, .. } = effect else {
@@ -107,7 +107,7 @@ fn filled(n: u32, clients: usize) -> Vec<Side> {
 }
 
 impl Side {
-    /// What a turn of a relay thread begins with.
+    /// Begins a turn of a relay thread.
     fn turn(&mut self) {
         self.now = Instant::now();
         if self.pools.next_due().is_some_and(|due| due <= self.now) {
@@ -149,7 +149,7 @@ impl Side {
         }
     }
 
-    /// Leases; whether there was a connection at once.
+    /// Leases for a client. Returns whether a connection was available at once.
     fn lease(&mut self, client: usize) -> bool {
         let number = u32::try_from(client).expect("few clients");
         match self.pools.lease(self.pool, number, 0, None, self.now) {
@@ -168,7 +168,7 @@ impl Side {
         self.follow(conn, next);
     }
 
-    /// Each client in turn leases and returns, as often as `more` says.
+    /// Lets each client in turn lease and return, as often as `more` permits.
     fn at_once(&mut self, mut more: impl FnMut() -> bool) {
         loop {
             self.turn();
@@ -182,8 +182,8 @@ impl Side {
         }
     }
 
-    /// Each client in turn leases, and returns in its next turn, so that queues form. A thread that
-    /// is done answers the others until all are.
+    /// Lets each client lease, and return in its next turn, so that queues form. A thread that is
+    /// done serves the others until all are.
     fn holding(&mut self, ops: usize, busy: &AtomicUsize) {
         let mut done = 0;
         while done < ops || self.has.iter().any(Option::is_some) || self.waits.contains(&true) {
@@ -205,7 +205,7 @@ impl Side {
     }
 }
 
-/// Runs both threads, and says whether every connection is idle on one of them after it.
+/// Runs both threads. Returns whether every connection is idle on one of them afterwards.
 fn both(sides: &mut [Side], work: impl Fn(&mut Side) + Sync) -> bool {
     thread::scope(|scope| {
         for side in &mut *sides {
@@ -227,7 +227,7 @@ fn both(sides: &mut [Side], work: impl Fn(&mut Side) + Sync) -> bool {
     idle == sides[0].places.len()
 }
 
-/// A token for each operation, and no more.
+/// Returns a token for each operation, and no more.
 fn tokens(ops: usize) -> Receiver<()> {
     let (give, take) = crossbeam_channel::bounded(ops);
     for _ in 0..ops {
@@ -236,7 +236,7 @@ fn tokens(ops: usize) -> Receiver<()> {
     take
 }
 
-/// The same rows as `bench/pool`, by name.
+/// Returns the same rows as `bench/pool`, by name.
 pub fn rows() -> Vec<Row> {
     let mut one = filled(1, 1);
     let mut twelve = filled(12, 1);
@@ -268,7 +268,7 @@ pub fn rows() -> Vec<Row> {
             both(&mut eight, |side| side.at_once(|| take.recv().is_ok()))
         }),
         measure("lease/stats", 200_000, |ops| {
-            // Connections wander: after the rows before, one thread may have all of them.
+            // Connections move: after the previous rows, one thread may have all of them.
             let figures = |side: &Side| side.pools.figures(side.pool, side.now);
             let side = four.iter().max_by_key(|side| figures(side).idle).expect("two threads");
             let mut idle = 0;

@@ -14,7 +14,7 @@ use crate::talk::{self, Head, Messages, Own, Talk};
 
 const QUERY: &[u8] = b"Q\0\0\0\x0dSELECT 1\0";
 const DISCARD: &[u8] = b"Q\0\0\0\x10DISCARD ALL\0";
-/// The seed's answers are no legal result of a SELECT: it has no rows.
+/// The seed's answers are not legal results of a SELECT: they have no rows.
 const ANSWER: Messages = &[b"C\0\0\0\x0dSELECT 1\0", b"Z\0\0\0\x05I"];
 const ROWS: Messages = &[
     b"T\0\0\0\x21\0\x01?column?\0\0\0\0\0\0\0\0\0\0\x17\0\x04\xff\xff\xff\xff\0\0",
@@ -29,7 +29,7 @@ fn own(text: &[u8]) -> Option<Own> {
 }
 
 fn sessions(reset: Reset) -> Sessions {
-    // A session ends with a reset: with the other mode each transaction is one.
+    // A session ends with a reset: in the other mode each transaction is one.
     let mode = if reset == Reset::Always { PoolMode::Session } else { PoolMode::Transaction };
     let parameters = || Parameters::of([("server_version", "15.0")]);
     let none = || Settings::of([]);

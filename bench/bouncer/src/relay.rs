@@ -1,6 +1,6 @@
 //! The relay between the two pipes: the link of `bouncer`, driven as its relay threads drive it,
-//! but for one client and one server connection. One read is one turn, in which each side is
-//! written to once at most.
+//! but for one client and one server connection. One read is one turn, which writes to each side at
+//! most once.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ const SCRATCH_BYTES: usize = 64 << 10;
 pub enum Reset {
     /// Every transaction is followed by `DISCARD ALL`, as if its client had left.
     Always,
-    /// Only what left something behind; this work does not.
+    /// Only transactions that change the session are followed by a reset; this work does not.
     DirtyOnly,
-    /// Bytes are carried over and not looked at: what the pipes and tasks cost by themselves.
+    /// Bytes are passed through unread: the cost of the pipes and tasks alone.
     Unseen,
 }
 
@@ -65,7 +65,7 @@ enum Side {
     Server,
 }
 
-/// What is there of either side; the server's first.
+/// Reads available bytes of either side; the server's first.
 fn either(
     client: &End,
     server: &End,
@@ -85,7 +85,7 @@ struct Relay {
     server: ServerLink,
     /// Whether the client holds the server connection.
     attached: bool,
-    /// What the client said that has to wait, and whether for the server connection.
+    /// Bytes of the client that must wait, and whether they wait for the server connection.
     client_rest: Vec<u8>,
     wants_server: bool,
     server_rest: Vec<u8>,
@@ -130,7 +130,7 @@ impl Relay {
     }
 
     fn client_said(&mut self, bytes: &[u8]) {
-        // Copied only if something had to wait.
+        // Copied only if bytes had to wait.
         if self.client_rest.is_empty() {
             let consumed = self.from_client(bytes);
             self.client_rest.extend_from_slice(&bytes[consumed..]);

@@ -1,6 +1,6 @@
-//! What a client asks and a server answers: both are tasks of this program, as in the Go side, and
-//! between them is a relay. Both read a message by its head and its body, and write one message at
-//! a time.
+//! The client's requests and the server's answers: both are tasks of this program, as in the Go
+//! program, with a relay between them. Both read a message in two parts, head and body, and write
+//! one message at a time.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,41 +14,41 @@ const OPS: usize = 500;
 
 pub type Messages = &'static [&'static [u8]];
 
-/// Of what the relay asks by itself.
+/// Answer to a message of the relay itself.
 pub enum Own {
-    /// The reset after a transaction.
+    /// To the reset after a transaction.
     Reset(Messages),
-    /// What a session is given after a reset.
+    /// To the statement that sets up the session again after a reset.
     Again(Messages),
 }
 
-/// A query, the server's answer, and what the client gets.
+/// A query, the server's answer, and the client's expected answer.
 #[derive(Clone, Copy)]
 pub struct Talk {
-    /// What it is called, behind the name of the way.
+    /// Suffix of the row's name, after the name of the pipe.
     pub suffix: &'static str,
     pub query: &'static [u8],
     pub said: Messages,
     pub heard: Messages,
-    /// Whether the relay sends something right behind a reset.
+    /// Whether the relay sends another message directly after a reset.
     pub resets_with_two: bool,
-    /// Understands a message that is not the query, whole; none if a relay must not send it.
+    /// Parses a complete message other than the query; none if a relay must not send it.
     pub own: fn(&[u8]) -> Option<Own>,
-    /// How messages begin.
+    /// Form of a message's head.
     pub head: Head,
     pub sessions: fn(Reset) -> Sessions,
 }
 
-/// How a message begins.
+/// Form of a message's head.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Head {
-    /// A type, then a length of four bytes that counts itself; two reads, as in the Go side.
+    /// A type, then a length of four bytes that counts itself; two reads, as in the Go program.
     Postgres,
     /// A length of three bytes and a number; one read.
     Mysql,
 }
 
-/// Reads one message into `into`, its head included.
+/// Reads one message into `into`, including its head.
 async fn message(end: &End, head: Head, into: &mut Vec<u8>) {
     let bytes = match head {
         Head::Postgres => {
@@ -68,7 +68,7 @@ async fn message(end: &End, head: Head, into: &mut Vec<u8>) {
     end.read_exact(&mut into[begun..]).await;
 }
 
-/// Stands for the database: it knows one query and what a relay asks, and counts the resets.
+/// Simulates the database: answers one query and the relay's own messages, and counts the resets.
 async fn server(end: End, talk: Talk, resets: Rc<Cell<usize>>) {
     let mut text = Vec::new();
     loop {
@@ -113,21 +113,21 @@ fn row(kind: Kind, reset: Reset, talk: Talk, name: &'static str) -> Row {
     let mut expected = 0;
     measure(name, OPS, |ops| {
         let right = executor.run(client(&near, talk, ops, &mut text));
-        // The last reset of a batch may still be under way.
+        // The last reset of a batch may still be in flight.
         expected += if reset == Reset::Always { ops } else { 0 };
         right && resets.get() <= expected && resets.get() + 1 >= expected
     })
 }
 
-/// The rows of a protocol whose names begin with `only`.
+/// Returns the rows of a protocol whose names begin with `only`.
 pub fn rows(protocol: &str, talks: &[Talk], only: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     for kind in Kind::ALL {
         for reset in Reset::ALL {
             for talk in talks {
-                // What is not looked at is not translated.
+                // A relay that ignores content does not translate.
                 let is_translated = talk.said != talk.heard;
-                // A rendezvous has no room for two statements of the relay's own in one write.
+                // A rendezvous has no room for two of the relay's own statements in one write.
                 let is_stuck = kind == Kind::Rendezvous && talk.resets_with_two;
                 if reset == Reset::Unseen && is_translated || reset == Reset::Always && is_stuck {
                     continue;

@@ -1,8 +1,8 @@
-//! A server of the catalog's own stack that does nothing but answer with bytes which it was given.
+//! A server of the catalog's own stack that only answers with given bytes.
 //!
 //! Standard input is one JSON object: for each path the file with its body, its content type, and
-//! how it is encoded, if it is. The address is the one line on standard output. It ends with its
-//! standard input.
+//! its encoding, if any. The only line on standard output is the address. The server ends at the
+//! end of its standard input.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,7 +17,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use serde::Deserialize;
 
-/// As many threads as the catalog has.
+/// As many threads as the catalog uses.
 const WORKER_THREADS: usize = 2;
 
 #[derive(Deserialize)]
@@ -59,7 +59,7 @@ pub fn serve() -> Result<(), String> {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
             println!("{}", listener.local_addr()?);
             thread::spawn(|| {
-                // Whoever started it holds the other end for as long as it is wanted.
+                // The parent process keeps the other end open as long as it needs the server.
                 drop(io::stdin().lock().read_to_end(&mut Vec::new()));
                 std::process::exit(0);
             });

@@ -1,28 +1,28 @@
-//! Where an answer in chunks ends, and what is in it.
+//! Chunked bodies of answers: their content and their end.
 
 use std::io;
 
-/// Most bytes that a chunk may have.
+/// Largest chunk, in bytes.
 const CHUNK_BYTES_MAX: usize = 1 << 30;
 
-/// What comes next.
+/// Next part of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// Digits of a chunk's size, of which this has been read.
+    /// Digits of a chunk's size; the value of those that were read.
     Size(usize),
-    /// The rest of the line that the size is in.
+    /// The rest of the line with the size.
     SizeLine(usize),
     /// So many bytes of a chunk.
     Data(usize),
-    /// The end of line behind a chunk.
+    /// The end of line after a chunk.
     DataEnd,
-    /// The lines behind the last chunk; whether this one has something in it.
+    /// The lines after the last chunk; whether this one is not empty.
     Trailer(bool),
-    /// Nothing.
+    /// None: the body is complete.
     Done,
 }
 
-/// Reads chunks: RFC 9112, section 7.1.
+/// Parser of chunked bodies: RFC 9112, section 7.1.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunks(Part);
 
@@ -31,7 +31,8 @@ impl Chunks {
         Chunks(Part::Size(0))
     }
 
-    /// Takes what has come and gives what of it is the body's; whether the answer is whole.
+    /// Consumes received bytes and passes the body's part to `body`. Returns whether the answer is
+    /// complete.
     pub fn take(&mut self, mut bytes: &[u8], mut body: impl FnMut(&[u8])) -> io::Result<bool> {
         while let Some(&byte) = bytes.first() {
             if let Part::Data(left) = self.0 {
@@ -49,7 +50,7 @@ impl Chunks {
     }
 }
 
-/// What comes after a byte that is not the body's.
+/// Returns the part that follows a byte outside the body.
 fn next(part: Part, byte: u8) -> io::Result<Part> {
     let is_line_end = byte == b'\n';
     Ok(match part {
@@ -75,7 +76,7 @@ fn next(part: Part, byte: u8) -> io::Result<Part> {
 mod tests {
     use super::Chunks;
 
-    /// What is read of bytes that come in pieces of `size`.
+    /// Returns the body of bytes that arrive in pieces of `size`.
     fn read(bytes: &[u8], size: usize) -> Option<Vec<u8>> {
         let (mut chunks, mut body, mut is_whole) = (Chunks::new(), Vec::new(), false);
         for piece in bytes.chunks(size) {

@@ -1,5 +1,4 @@
-//! What the catalog's documents cost: to serve them, to write them, to take them apart, to append
-//! to them.
+//! Cost of the catalog's documents: serving, writing, parsing, appending.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -14,10 +13,10 @@ use serde_json::Value;
 use crate::fixtures;
 use crate::measure::{Row, measure};
 
-/// Snapshots of the long document.
+/// Number of snapshots in the long document.
 const SNAPSHOTS: i64 = 1_000;
 
-/// All rows, and which of them are to have no allocation.
+/// Returns all rows, and whether each must not allocate.
 pub fn rows() -> Vec<(Row, bool)> {
     let (small, large) = (fixtures::small(), fixtures::large());
     let long = fixtures::long(SNAPSHOTS);
@@ -33,7 +32,7 @@ pub fn rows() -> Vec<(Row, bool)> {
     ]
 }
 
-/// What a load answers with: the bytes of the document, which all answers share.
+/// Measures the answer to a load: the bytes of the document, which all answers share.
 fn serve(name: &'static str, value: &Value) -> Row {
     let text = AnswerText::of_read(None, Bytes::from(value.to_string()));
     let (document, doc) = (text.document().clone(), TableDoc::parse(text.document().clone()));
@@ -49,7 +48,7 @@ fn serve(name: &'static str, value: &Value) -> Row {
     })
 }
 
-/// A document of the catalog into a buffer that is used again.
+/// Measures writing a catalog document into a reused buffer.
 fn put(name: &'static str, ops: usize, value: &Value) -> Row {
     let text = value.to_string();
     let doc = read(&text);
@@ -70,7 +69,7 @@ fn parse(name: &'static str, value: &Value) -> Row {
     measure(name, 5, |ops| (0..ops).all(|_| black_box(TableDoc::parse(text.clone())).is_ok()))
 }
 
-/// All that an append costs between the request's body and the bytes of the next document.
+/// Measures an append, from the request's body to the bytes of the next document.
 fn append(name: &'static str, value: &Value) -> Row {
     let base = read(&value.to_string());
     let body = Bytes::from(fixtures::append(SNAPSHOTS));

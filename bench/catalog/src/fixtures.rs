@@ -2,20 +2,20 @@
 
 use serde_json::{Map, Value, json};
 
-/// The seed's document of 20 columns, of 1640 bytes.
+/// Returns the seed's document of 20 columns, of 1640 bytes.
 pub fn small() -> Value {
     let properties = json!({"owner": "test", "created-by": "bingsan"});
     let empty = (json!([{"spec-id": 0, "fields": []}]), json!([{"order-id": 0, "fields": []}]));
     seed("test_table", (20, 0), properties, empty, json!({}))
 }
 
-/// The seed's document of 100 columns and 10 snapshots, of 8113 bytes.
+/// Returns the seed's document of 100 columns and 10 snapshots, of 8113 bytes.
 pub fn large() -> Value {
     let refs = json!({"main": {"snapshot-id": 1}});
     seed("large_table", (100, 10), json!({"owner": "test"}), (json!([]), json!([])), refs)
 }
 
-/// The seed's document of 20 columns and twelve members, of 1523 bytes.
+/// Returns the seed's document of 20 columns and twelve members, of 1523 bytes.
 pub fn twelve_keys() -> Value {
     let properties = json!({"owner": "test"});
     let nothing = (json!([]), json!([]));
@@ -64,8 +64,8 @@ fn snapshot(index: u8) -> Value {
     })
 }
 
-/// The seed's documents are no metadata of Iceberg: they lack members, and refer to what they do
-/// not have. With what is missing they are.
+/// Adds the members that make a seed document valid Iceberg metadata: the seed's documents lack
+/// members and contain dangling references.
 pub fn completed(document: &Value) -> Value {
     let mut whole: Map<String, Value> = document.as_object().expect("an object").clone();
     let snapshots = document["snapshots"].as_array().expect("snapshots");
@@ -86,7 +86,7 @@ fn fields_of(document: &Value) -> usize {
     document["schemas"][0]["fields"].as_array().map_or(0, Vec::len)
 }
 
-/// A document of as many snapshots as engines write them.
+/// Returns a document with `snapshots` snapshots in the form that engines write.
 pub fn long(snapshots: i64) -> Value {
     let id = |index: i64| 7_000_000_000_000_000_000 + index;
     let at = |index: i64| 1_703_376_000_000 + index * 1000;
@@ -116,7 +116,7 @@ pub fn long(snapshots: i64) -> Value {
     whole
 }
 
-/// A commit that appends to [`long`].
+/// Returns a commit that appends to [`long`].
 pub fn append(snapshots: i64) -> String {
     let id = 7_000_000_000_000_000_001 + snapshots;
     json!({

@@ -1,9 +1,9 @@
-//! The load generator: a closed loop of connections that are kept, each with one request under way.
+//! The load generator: a closed loop of kept connections, each with one request in flight.
 //!
-//! The specification comes as JSON on standard input, the figures leave as JSON on standard output.
-//! Every answer has to have the status that is wanted; the answers to one request have to have the
-//! same length and the same bytes, in whatever order. `{n}` in a path or a body becomes a number
-//! that no other request has; what such requests are answered with is not compared.
+//! The specification is JSON on standard input, the figures are JSON on standard output. Every
+//! answer must have the expected status; the answers to one request must have the same length and
+//! the same bytes, in any order. `{n}` in a path or a body is replaced by a number that is unique
+//! to the request; the answers to such requests are not compared.
 
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
@@ -16,22 +16,23 @@ use serde::Deserialize;
 
 use crate::chunks::Chunks;
 
-/// Longest head of an answer.
+/// Longest head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// What is read at a time.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 256 << 10;
 
-/// Longest wait for anything to happen.
+/// Longest wait for an event.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Failures that are told.
+/// Maximum number of failures that are described.
 const EXAMPLES: usize = 3;
 
-/// Answers up to this length have all their bytes looked at, each time.
+/// Answers up to this length have all their bytes checked.
 const SUMMED_BYTES_MAX: usize = 64 << 10;
 
-/// Of longer ones, one in so many, because the processors are the server's as well.
+/// Share of longer answers that is checked: one in so many, because the server uses the same
+/// processors.
 const SUMMED_ONE_IN: usize = 16;
 
 #[derive(Deserialize)]
@@ -40,19 +41,19 @@ struct Spec {
     connections: usize,
     seconds: f64,
     status: u16,
-    /// The first number that `{n}` stands for.
+    /// The first value of `{n}`.
     #[serde(default)]
     first: u64,
-    /// How many requests there may be; as many as there is time for where it is left out.
+    /// Maximum number of requests; only the time limits them if omitted.
     most: Option<usize>,
-    /// Whether each connection has one of the requests for itself, rather than all in turn.
+    /// Whether each connection repeats one of the requests, instead of sending all in turn.
     #[serde(default)]
     stay: bool,
-    /// Whether all connections take the requests of one list, each of them once.
+    /// Whether all connections share one list and each takes its next request.
     #[serde(default)]
     stride: bool,
-    /// Whether answers are only to have the status: those of a server that packs the same members
-    /// in another order each time have no length of their own.
+    /// Whether only the status of answers is checked: a server that packs the same members in a
+    /// different order each time produces answers of different lengths.
     #[serde(default)]
     differ: bool,
     requests: Vec<Request>,
@@ -88,7 +89,7 @@ impl Request {
     }
 }
 
-/// How the end of an answer is known.
+/// How the end of an answer is determined.
 #[derive(Clone, Copy)]
 enum End {
     Head,
@@ -96,11 +97,11 @@ enum End {
     Chunks(Chunks),
 }
 
-/// What the answers to one request have in common.
+/// Common properties of the answers to one request.
 #[derive(Clone, Copy)]
 struct Body {
     length: usize,
-    /// Of all bytes, where somebody has added them up: members in another order have the same.
+    /// Sum of all bytes, if computed: the same for members in a different order.
     sum: Option<u64>,
 }
 
@@ -252,13 +253,13 @@ impl Load<'_> {
         }
     }
 
-    /// Notes an answer that is whole.
+    /// Records a complete answer.
     fn note(&mut self, connection: &mut Connection) {
         connection.answers += 1;
         let (body, is_fixed) = (connection.body, self.fixed[connection.request].is_some());
         let first = self.bodies.entry(connection.request).or_insert(body);
         let is_same = first.length == body.length && first.is_like(body);
-        // The first one may have been one of those that nobody adds up.
+        // The first answer may be one without a sum.
         first.sum = first.sum.or(body.sum);
         if connection.status == self.spec.status && (is_same || !is_fixed || self.spec.differ) {
             let us = u32::try_from(connection.since.elapsed().as_micros()).unwrap_or(u32::MAX);
@@ -300,7 +301,7 @@ fn flush(connection: &mut Connection) -> io::Result<()> {
 }
 
 impl Connection {
-    /// Takes what has come; whether the answer is whole.
+    /// Consumes received bytes. Returns whether the answer is complete.
     fn take(&mut self, mut bytes: &[u8]) -> io::Result<bool> {
         if let End::Head = self.end {
             let before = self.head.len();

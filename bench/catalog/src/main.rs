@@ -1,11 +1,12 @@
-//! What the catalog costs, by itself and on a wire.
+//! Cost of the catalog, by itself and over a network connection.
 //!
 //! - `bench-catalog`: the seed's rows and those of documents, as `bench/pool` prints them; fails if
-//!   a document is written with an allocation.
-//! - `bench-catalog bare`: serves bytes that it is told, by the catalog's own stack alone.
-//! - `bench-catalog load`: asks a server for as long as it is told, checks each answer, and says
-//!   how many there were.
-//! - `bench-catalog sync`: says how often the disk takes 4 KiB for good, one after the other.
+//!   writing a document allocates.
+//! - `bench-catalog bare`: serves given bytes with the catalog's own stack alone.
+//! - `bench-catalog load`: sends requests to a server for a given time, checks each answer, and
+//!   reports their number.
+//! - `bench-catalog sync`: reports the rate of durable 4 KiB writes to the disk, one after the
+//!   other.
 
 mod bare;
 mod chunks;

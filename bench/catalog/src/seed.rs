@@ -1,7 +1,7 @@
-//! The rows of the seed's benchmark that serialise and make tokens, with its very fixtures.
+//! The rows of the seed's benchmark that serialise and create tokens, with the same fixtures.
 //!
-//! Where the seed took a buffer from a pool, a buffer is used again here; where it made a new one,
-//! one of the right size is made here.
+//! Where the seed took a buffer from a pool, a buffer is reused here; where it made a new one, a
+//! new one of the right size is made here.
 
 use std::hint::black_box;
 use std::thread;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::fixtures;
 use crate::measure::{Row, measure};
 
-/// The fixtures as they were written down from the seed's own program.
+/// The fixtures as the seed's own program wrote them.
 const SMALL: &str = include_str!("../fixtures/fix_small.json");
 const LARGE: &str = include_str!("../fixtures/fix_large.json");
 const GC_FRESH: &str = include_str!("../fixtures/fix_gc_baseline.json");
@@ -21,9 +21,9 @@ const GC_REUSED: &str = include_str!("../fixtures/fix_gc_pool.json");
 /// Digits of a token.
 const TOKEN_DIGITS: usize = 64;
 
-/// The seed's rows, and which of them are to have no allocation.
+/// Returns the seed's rows, and whether each must not allocate.
 pub fn rows() -> Vec<(Row, bool)> {
-    // What the definitions say is what was written down.
+    // The definitions equal the recorded fixtures.
     assert!(fixtures::small().to_string() == SMALL, "not the seed's small document");
     assert!(fixtures::large().to_string() == LARGE, "not the seed's large document");
     let twelve = fixtures::twelve_keys();
@@ -48,7 +48,7 @@ fn parsed(text: &str) -> Value {
     value
 }
 
-/// `json.Marshal`: into bytes of its own.
+/// Measures `json.Marshal`: into a new buffer.
 fn fresh(name: &'static str, ops: usize, text: &str) -> Row {
     let value = parsed(text);
     measure(name, ops, |ops| (0..ops).all(|_| written(&value, text.len()).len() == text.len()))
@@ -60,7 +60,7 @@ fn written(value: &Value, length: usize) -> Vec<u8> {
     black_box(out)
 }
 
-/// `json.NewEncoder` on a buffer of a pool.
+/// Measures `json.NewEncoder` on a pooled buffer.
 fn reused(name: &'static str, ops: usize, text: &str) -> Row {
     let value = parsed(text);
     let mut out = Vec::with_capacity(text.len());
@@ -73,7 +73,7 @@ fn reused(name: &'static str, ops: usize, text: &str) -> Row {
     })
 }
 
-/// As many at a time as the machine has processors.
+/// Measures as many threads as the machine has processors.
 fn parallel(name: &'static str, ops: usize, value: &Value) -> Row {
     let length = value.to_string().len();
     let threads = thread::available_parallelism().map_or(1, usize::from);

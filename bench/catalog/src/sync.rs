@@ -1,4 +1,4 @@
-//! How often the disk takes 4 KiB for good: `bench-catalog sync DIRECTORY SECONDS`.
+//! Rate of durable 4 KiB writes to the disk: `bench-catalog sync DIRECTORY SECONDS`.
 
 use std::env;
 use std::fs::{self, File};
@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What is appended each time, in bytes.
+/// The 4096 bytes that each write appends.
 const APPENDED: [u8; 4096] = [b'x'; 4096];
 
 pub fn run() -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! The link of the bouncer between one client and one server connection, and the reading of SQL.
+//! The link of the bouncer between one client and one server connection, and the analysis of SQL.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct Relay {
     links: ProtocolLinks,
     client: ClientLink,
     server: ServerLink,
-    /// The answer to what the link asks by itself: the session is as it was.
+    /// The server's answer to the link's own query: the session is unchanged.
     probe: &'static [u8],
     to_client: Vec<u8>,
     to_server: Vec<u8>,
@@ -71,8 +71,8 @@ impl Relay {
         let (mut rest, mut probe) = (answered, self.probe);
         while is_attached {
             if rest.is_empty() {
-                // It asks by itself what the statement has left behind: now and then for a text
-                // that it has seen before.
+                // The link queries which changes the statement left in the session: occasionally
+                // for a text that it knows.
                 rest = std::mem::take(&mut probe);
                 assert!(!rest.is_empty(), "the answer is plain");
             }
@@ -141,7 +141,7 @@ fn mysql(of_client: CapabilityFlags, of_server: CapabilityFlags) -> Relay {
     Relay::new(ClientLink::My(client), ServerLink::My(Box::new(server)), b"")
 }
 
-/// A result of `rows` rows of one column, with the end of the transaction.
+/// Returns a result of `rows` rows of one column, with the end of the transaction.
 fn postgres_answer(rows: usize, value: &str) -> Vec<u8> {
     let mut answer = Vec::new();
     backend::row_description(&mut answer, &[("value", 25)]);
@@ -153,7 +153,7 @@ fn postgres_answer(rows: usize, value: &str) -> Vec<u8> {
     answer
 }
 
-/// A simple query with one row.
+/// Relays a simple query with one row.
 pub fn postgres_select(operations: u64) {
     let mut query = Vec::new();
     frontend::query(&mut query, "SELECT abalance FROM pgbench_accounts WHERE aid = 4711");
@@ -164,7 +164,7 @@ pub fn postgres_select(operations: u64) {
     }
 }
 
-/// A statement that was prepared before, which the server connection knows as well.
+/// Relays a prepared statement that the server connection knows as well.
 pub fn postgres_prepared(operations: u64) {
     let mut relay = postgres();
     let mut rest = Vec::new();
@@ -188,7 +188,7 @@ pub fn postgres_prepared(operations: u64) {
     }
 }
 
-/// A result of 64 KiB.
+/// Relays a result of 64 KiB.
 pub fn postgres_rows(operations: u64) {
     let mut query = Vec::new();
     frontend::query(&mut query, "SELECT value FROM long");
@@ -199,7 +199,7 @@ pub fn postgres_rows(operations: u64) {
     }
 }
 
-/// Analysis of what a statement does to its session.
+/// Analyses the effects of a statement on its session.
 pub fn postgres_sql(operations: u64) {
     for _ in 0..operations {
         assert_eq!(wire::pg::sql::analyse(black_box(SQL)).statements, 1);
@@ -209,7 +209,7 @@ pub fn postgres_sql(operations: u64) {
 const MYSQL_QUERY: &[u8] = b"\x09\0\0\0\x03SELECT 1";
 const COLUMN: &[u8] =
     b"\x01\0\0\x01\x01\x17\0\0\x02\x03def\0\0\0\x011\0\x0c\x3f\0\x01\0\0\0\x08\x81\0\0\0\0";
-/// A result as those get it who have not agreed on `DEPRECATE_EOF`, behind its column.
+/// Result for clients without `DEPRECATE_EOF`, after its column.
 const CLASSIC_ROWS: &[u8] =
     b"\x05\0\0\x03\xfe\0\0\x02\0\x02\0\0\x04\x011\x05\0\0\x05\xfe\0\0\x02\0";
 /// Result as servers send it to Cove.
@@ -224,17 +224,17 @@ fn mysql_relay(operations: u64, of_client: CapabilityFlags, heard: &[u8]) {
     }
 }
 
-/// A text query with one row.
+/// Relays a text query with one row.
 pub fn mysql_select(operations: u64) {
     mysql_relay(operations, MODERN, MODERN_ROWS);
 }
 
-/// A text query of a client that has not agreed on `DEPRECATE_EOF`.
+/// Relays a text query of a client without `DEPRECATE_EOF`.
 pub fn mysql_translated(operations: u64) {
     mysql_relay(operations, CLASSIC, CLASSIC_ROWS);
 }
 
-/// Analysis of what a statement does to its session.
+/// Analyses the effects of a statement on its session.
 pub fn mysql_sql(operations: u64) {
     for _ in 0..operations {
         let (effects, _) =

@@ -30,7 +30,7 @@ fn read(text: Bytes) -> TableDoc {
     TableDoc::parse(text).expect("a document")
 }
 
-/// A table of twenty columns.
+/// Parses a table of twenty columns.
 pub fn parse_small(operations: u64) {
     let text = small();
     for _ in 0..operations {
@@ -38,7 +38,7 @@ pub fn parse_small(operations: u64) {
     }
 }
 
-/// A table of twenty columns into a buffer that is used again.
+/// Writes a table of twenty columns into a reused buffer.
 pub fn write_small(operations: u64) {
     let text = small();
     let (document, mut out) = (read(text.clone()), Vec::with_capacity(text.len()));
@@ -49,7 +49,7 @@ pub fn write_small(operations: u64) {
     }
 }
 
-/// The document of a new table of twenty columns, from the request to its bytes.
+/// Creates the document of a new table of twenty columns, from the request to its bytes.
 pub fn create(operations: u64) {
     let field =
         |n: i32| format!(r#"{{"id":{n},"name":"column_{n}","required":false,"type":"string"}}"#);
@@ -63,7 +63,7 @@ pub fn create(operations: u64) {
     }
 }
 
-/// Commit, from the request's body to the bytes of the next document.
+/// Commits, from the request's body to the bytes of the next document.
 fn commit(base: &TableDoc, body: &Bytes) -> usize {
     let next = || {
         let request = update::parse_commit(&RawJson::parse(body.clone())?)?;
@@ -75,7 +75,7 @@ fn commit(base: &TableDoc, body: &Bytes) -> usize {
     next().expect("a commit")
 }
 
-/// A property that is set.
+/// Commits a property.
 pub fn commit_property(operations: u64) {
     let (base, body) = (read(small()), Bytes::from(COMMIT));
     for _ in 0..operations {
@@ -83,7 +83,7 @@ pub fn commit_property(operations: u64) {
     }
 }
 
-/// Commit of a property to a table whose log of metadata files is full.
+/// Commits a property to a table whose log of metadata files is full.
 pub fn commit_logged(operations: u64) {
     let mut base = read(small());
     for number in 0..LOGGED {
@@ -97,7 +97,7 @@ pub fn commit_logged(operations: u64) {
     }
 }
 
-/// A table with a thousand snapshots.
+/// Parses a table with a thousand snapshots.
 pub fn parse_thousand(operations: u64) {
     let text = Bytes::from(fixtures::long(SNAPSHOTS).to_string());
     for _ in 0..operations {
@@ -105,7 +105,7 @@ pub fn parse_thousand(operations: u64) {
     }
 }
 
-/// A snapshot more for a table with a thousand.
+/// Adds a snapshot to a table with a thousand.
 pub fn append_thousand(operations: u64) {
     let base = read(Bytes::from(fixtures::long(SNAPSHOTS).to_string()));
     let body = Bytes::from(fixtures::append(SNAPSHOTS));

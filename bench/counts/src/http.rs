@@ -1,4 +1,4 @@
-//! Documents of executions: a request as it comes in, an answer as it goes out.
+//! Documents of executions: parsed requests and written answers.
 
 use std::hint::black_box;
 
@@ -13,7 +13,7 @@ const OUTCOME: &str = r#""verdict":"OK","exit_code":0,"signal":null,"stdout":"OU
 "truncated":{"stdout":false,"stderr":false},"limit":null,"cpu_ms":1.2,"wall_ms":3.4,
 "memory_peak_bytes":1048576,"processes_peak":1,"oom_kills":0"#;
 
-/// A request with a source, a file and limits.
+/// Parses a request with a source, a file and limits.
 pub fn parse_request(operations: u64) {
     for _ in 0..operations {
         let request: ExecutionRequest =
@@ -22,7 +22,7 @@ pub fn parse_request(operations: u64) {
     }
 }
 
-/// An answer with 4 KiB of output.
+/// Writes an answer with 4 KiB of output.
 pub fn write_answer(operations: u64) {
     let outcome = OUTCOME.replace("OUTPUT", &r"a line of text\n".repeat(256));
     let short = OUTCOME.replace("OUTPUT", "");

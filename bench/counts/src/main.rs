@@ -1,10 +1,10 @@
-//! Work of one kind, done a number of times, for a tool that counts instructions.
+//! Repeated operations of one kind, for a tool that counts instructions.
 //!
 //! - `bench-counts list`: prints each case with its number of operations, one a line.
 //! - `bench-counts CASE OPERATIONS`: runs the case; fails if an answer is wrong.
 //!
 //! `bench/check.py` runs each case with N and with 2N operations, and divides the difference by N,
-//! so that preparation is in no figure. Operations are single-threaded and read no clock.
+//! so that no figure includes preparation. Operations are single-threaded and read no clock.
 
 mod bouncer;
 mod documents;

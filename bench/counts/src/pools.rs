@@ -14,7 +14,7 @@ const WAITERS: usize = 16;
 const LIVE: usize = 100;
 const DEADLINE: Duration = Duration::from_secs(3600);
 
-/// A pool with `n` resources that stay.
+/// Returns a pool with `n` permanent resources.
 fn filled(n: usize, now: Instant) -> (Pool<String, u64>, Handle) {
     let pool = Pool::new(PoolConfig { stripes: 2, ..PoolConfig::default() }, now);
     let limits = KeyLimits { max: n, min_idle: n, ..KeyLimits::default() };
@@ -24,7 +24,7 @@ fn filled(n: usize, now: Instant) -> (Pool<String, u64>, Handle) {
     (pool, handle)
 }
 
-/// Opens what the pool asks for; answers how many that were.
+/// Opens the resources that the pool requests. Returns their number.
 fn open(pool: &Pool<String, u64>, now: Instant) -> usize {
     let mut opened = 0;
     for effect in pool.take_effects() {
@@ -36,7 +36,7 @@ fn open(pool: &Pool<String, u64>, now: Instant) -> usize {
     opened
 }
 
-/// A lease that is there at once, and its return.
+/// Leases an available resource and returns it.
 pub fn acquire_return(operations: u64) {
     let now = Instant::now();
     let (_pool, handle) = filled(4, now);
@@ -49,7 +49,7 @@ pub fn acquire_return(operations: u64) {
     assert_eq!(handle.stats().idle, 4);
 }
 
-/// A lease that passes to the first of sixteen waiters, each of which queues again at the end.
+/// Passes a lease to the first of sixteen waiters, each of which queues again at the end.
 pub fn handover(operations: u64) {
     let now = Instant::now();
     let (_pool, handle) = filled(1, now);
@@ -74,7 +74,7 @@ pub fn handover(operations: u64) {
     }
 }
 
-/// A resource that is opened for a client and is not good for another one.
+/// Opens a resource for a client and retires it, because no other client may use it.
 pub fn open_retire(operations: u64) {
     let now = Instant::now();
     let pool = Pool::new(PoolConfig { stripes: 2, ..PoolConfig::default() }, now);
@@ -91,7 +91,7 @@ pub fn open_retire(operations: u64) {
     }
 }
 
-/// Names of residents, in the states that a busy pool has.
+/// Returns residents in the states of a busy pool, with their names.
 fn residents(capacity: usize, now: Instant) -> (Residents<String>, Vec<String>) {
     let mut residents = Residents::new(capacity, now);
     let ids: Vec<String> = (0..LIVE).map(|number| format!("sb-{number:06}")).collect();
@@ -106,7 +106,7 @@ fn residents(capacity: usize, now: Instant) -> (Residents<String>, Vec<String>) 
     (residents, ids)
 }
 
-/// A sandbox that begins to work and rests again.
+/// Marks a sandbox as running and idle again.
 pub fn marks(operations: u64) {
     let now = Instant::now();
     let (mut residents, ids) = residents(LIVE, now);
@@ -118,7 +118,7 @@ pub fn marks(operations: u64) {
     assert_eq!(residents.count(), LIVE);
 }
 
-/// A new sandbox at a full table, for which the one that rested longest goes.
+/// Adds a sandbox to a full table, which evicts the one that was idle longest.
 pub fn evict(operations: u64) {
     let now = Instant::now();
     let (mut residents, _) = residents(LIVE, now);

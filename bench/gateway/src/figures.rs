@@ -1,4 +1,4 @@
-//! What was seen, as one JSON document.
+//! Measurements, as one JSON document.
 
 use std::time::Duration;
 
@@ -83,13 +83,13 @@ impl Figures {
     }
 }
 
-/// The smallest value that so many in a hundred do not exceed (nearest rank).
+/// Returns the smallest value that `percent` percent of the values do not exceed (nearest rank).
 fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// CPU time of all threads of this process, logins included.
+/// Returns the CPU time of all threads of this process, including logins.
 fn cpu_us() -> f64 {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let whole = Duration::from_secs(u64::try_from(spent.tv_sec).unwrap_or(0));

@@ -1,6 +1,7 @@
-//! A client of `PostgreSQL` or `MySQL` that asks, checks each answer and says how long it took.
+//! A client of `PostgreSQL` or `MySQL` that sends statements, checks each answer and reports its
+//! time.
 //!
-//! The same file runs in a sandbox and outside, so that what differs is the way to the database. It
+//! The same file runs in a sandbox and outside, so that only the path to the database differs. It
 //! needs no library and no file, and prints one JSON document; see `gateway/cases.py`.
 
 mod figures;
@@ -17,15 +18,15 @@ use std::time::{Duration, Instant, SystemTime};
 use figures::Figures;
 use options::{Options, Protocol};
 
-/// Nobody answers any more.
+/// Longest wait for the server.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Why a connection ends.
+/// Reason for the end of a connection.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// The server has no room for it, and says so.
+    /// The server reports that it has no room for the connection.
     Refused(String),
-    /// Anything else: it ends, it fails, it answers with something else.
+    /// Any other reason: a closed connection, an error, a wrong answer.
     Wrong(String),
 }
 
@@ -37,7 +38,7 @@ impl From<std::io::Error> for Broken {
 
 /// A connection that is logged in.
 trait Talk {
-    /// Asks, and compares the only value of the only row with what it has to be.
+    /// Sends the statement and compares the only value of the only row with the expected one.
     fn ask(&mut self, statement: &str, expected: &str) -> Result<(), Broken>;
 }
 
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// All connections of this process, each in a thread of its own.
+/// Runs all connections of this process, each in its own thread.
 fn run(options: &Options) -> Figures {
     let all = Mutex::new(Figures::default());
     let connected = Barrier::new(options.connections);
@@ -89,8 +90,8 @@ fn run(options: &Options) -> Figures {
     all.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One connection that is kept: connects, waits for the others and for the hour, and asks until its
-/// end.
+/// Runs a kept connection: connects, waits for the others and for the start time, and sends
+/// statements until its end.
 fn one(options: &Options, number: usize, connected: &Barrier) -> Figures {
     let mut figures = Figures::default();
     let value = (options.value + number).to_string();
@@ -130,15 +131,16 @@ fn one(options: &Options, number: usize, connected: &Barrier) -> Figures {
     figures
 }
 
-/// Between nothing and twice the mean, evenly: no two clients keep step.
+/// Returns a time between zero and twice the mean, uniformly distributed, so that clients do not
+/// synchronise.
 fn thought(mean: Duration, random: &mut u64) -> Duration {
-    // Knuth's constants of a linear congruence; its upper bits are even enough.
+    // Knuth's constants of a linear congruential generator; its upper bits are uniform enough.
     *random =
         random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     mean * u32::try_from(*random >> 54).unwrap_or(0) / 512
 }
 
-/// Connections that ask once and leave, one after the other.
+/// Runs connections that send one statement and close, one after the other.
 fn churn(options: &Options, start: Instant) -> Figures {
     let mut figures = Figures::default();
     thread::sleep(start.saturating_duration_since(Instant::now()));

@@ -20,7 +20,7 @@ const QUIT: u8 = 1;
 const OK: u8 = 0;
 const END: u8 = 0xFE;
 const ERROR: u8 = 0xFF;
-/// `ER_CON_COUNT_ERROR`, also of who has waited too long for one.
+/// `ER_CON_COUNT_ERROR`, also after too long a wait for a connection.
 const TOO_MANY: u16 = 1040;
 
 pub(crate) struct Client {
@@ -87,17 +87,17 @@ impl Client {
     }
 }
 
-/// The nonce of a greeting (version 10); none of anything else, such as a refusal.
+/// Returns the nonce of a greeting (version 10); none for any other packet, such as a refusal.
 fn nonce_of(greeting: &[u8]) -> Option<Nonce> {
     let after = greeting.strip_prefix(&[10])?;
     let version_end = after.iter().position(|byte| *byte == 0)?;
-    // The connection's number, 8 bytes of the nonce, what the server can and is in 19 bytes, and
-    // the rest of the nonce.
+    // The connection's number, 8 bytes of the nonce, 19 bytes of the server's capabilities and
+    // status, and the rest of the nonce.
     let rest = after.get(version_end + 1..)?;
     Nonce::parse(&[rest.get(4..12)?, rest.get(31..43)?].concat())
 }
 
-/// Nothing is proved where there is no password.
+/// Returns the proof of the password; an empty password has an empty proof.
 fn proof(password: &str, nonce: &Nonce) -> Vec<u8> {
     match password {
         "" => Vec::new(),
@@ -128,12 +128,12 @@ impl Talk for Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.sequence = 0;
-        // As clients leave; who was cut off need not.
+        // Clients quit like this; on a broken connection the send may fail.
         self.send(&[QUIT]).ok();
     }
 }
 
-/// What is no answer: an error, or what should not have come.
+/// Returns the error in a packet that is not an answer: the server's, or an unexpected packet.
 fn told(packet: &[u8]) -> Broken {
     match packet {
         [ERROR, a, b, text @ ..] => {

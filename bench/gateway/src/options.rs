@@ -1,8 +1,8 @@
-//! What is asked for on the command line: `name=value`, in any order.
+//! Options of the command line: `name=value`, in any order.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What the server speaks.
+/// The server's protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Protocol {
     Postgres,
@@ -16,20 +16,20 @@ pub(crate) struct Options {
     pub(crate) user: String,
     pub(crate) database: String,
     pub(crate) password: String,
-    /// `?` in it is the number of the connection, which must be the answer.
+    /// `?` in it is replaced by the connection's number, which must be the answer.
     pub(crate) statement: String,
     /// The first of these numbers.
     pub(crate) value: usize,
     pub(crate) connections: usize,
-    /// Further ones that ask once, leave and come again.
+    /// Additional connections that send one statement, close and reconnect.
     pub(crate) churners: usize,
-    /// Answers of each connection, at most.
+    /// Maximum number of answers of each connection.
     pub(crate) trips: u64,
-    /// The time of each connection, at most.
+    /// Maximum time of each connection.
     pub(crate) seconds: Duration,
-    /// Between an answer and the next question, on average.
+    /// Mean time between an answer and the next statement.
     pub(crate) think: Duration,
-    /// When all begin to ask.
+    /// Common start time of the statements.
     pub(crate) at: Option<SystemTime>,
 }
 
@@ -84,7 +84,7 @@ impl Options {
         Some(())
     }
 
-    /// Until all begin.
+    /// Returns the time until the common start.
     pub(crate) fn milliseconds_left(&self) -> u64 {
         let left = self.at.and_then(|at| at.duration_since(SystemTime::now()).ok());
         left.map_or(0, |left| u64::try_from(left.as_millis()).unwrap_or(0))

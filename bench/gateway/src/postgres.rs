@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::{Broken, Talk};
 
 const PROTOCOL: u32 = 3 << 16;
-/// `too_many_connections`, also of who has waited too long for one.
+/// `too_many_connections`, also after too long a wait for a connection.
 const TOO_MANY: &str = "53300";
 
 pub(crate) struct Client {
@@ -60,7 +60,7 @@ impl Client {
         expected.check(&self.proof(12)?).map_err(wrong)
     }
 
-    /// The text of a step of the exchange.
+    /// Returns the text of a step of the exchange.
     fn proof(&mut self, step: u8) -> Result<Vec<u8>, Broken> {
         match self.message()? {
             (b'R', body) if body.starts_with(&[0, 0, 0, step]) => Ok(body[4..].to_vec()),
@@ -77,7 +77,7 @@ impl Client {
         Ok(self.stream.write_all(&self.question)?)
     }
 
-    /// The next message: its type and its body.
+    /// Returns the next message: its type and its body.
     fn message(&mut self) -> Result<(u8, Vec<u8>), Broken> {
         loop {
             if let [kind, a, b, c, d, ..] = self.unread[..] {
@@ -122,12 +122,12 @@ impl Talk for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // As clients leave; who was cut off need not.
+        // Clients terminate like this; on a broken connection the send may fail.
         self.send(b'X', b"").ok();
     }
 }
 
-/// An error of the server's.
+/// Returns the error in the server's message.
 fn told(body: &[u8]) -> Broken {
     let field = |name: u8| {
         let found = body.split(|byte| *byte == 0).find(|field| field.first() == Some(&name));

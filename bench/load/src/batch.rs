@@ -1,4 +1,4 @@
-//! The closed loop: each client sends its next job when it has the answer to the one before.
+//! The closed loop: each client sends its next job after the answer to the previous one.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -12,35 +12,35 @@ use crate::rival::{self, Rival};
 use crate::spec::Spec;
 use crate::workload::Job;
 
-/// Mistakes that are told in words; the others are only counted.
+/// Maximum number of mistakes that are described; further ones are only counted.
 const EXAMPLES_MAX: usize = 3;
 
-/// What one batch showed, as it leaves on standard output.
+/// Figures of one batch, as printed on standard output.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
-    /// Jobs that were answered rightly.
+    /// Jobs with a right answer.
     jobs: u64,
-    /// Jobs that failed or were answered wrongly; they are in no other figure.
+    /// Jobs that failed or had a wrong answer; no other figure includes them.
     failures: u64,
-    /// What went wrong with the first of them.
+    /// Descriptions of the first failures.
     failure_examples: Vec<String>,
-    /// From the first job's start to the last one's end.
+    /// Time from the first job's start to the last one's end.
     seconds: f64,
-    /// Of each right answer, in the order of the clients.
+    /// Latency of each right answer, in the order of the clients.
     latencies_us: Vec<u64>,
-    /// CPU time of each right answer's program, where the rival reports it.
+    /// CPU time of each right answer's program, if the rival reports it.
     reported_cpu_ms: Vec<f64>,
-    /// How many right answers came about in which way, where the rival tells.
+    /// Number of right answers by mode, if the rival reports one.
     modes: BTreeMap<String, u64>,
-    /// CPU time that the machine used meanwhile, without this program.
+    /// CPU time that the machine used during the batch, without this program.
     others_cpu_ms: f64,
-    /// CPU time of this program meanwhile.
+    /// CPU time of this program during the batch.
     own_cpu_ms: f64,
-    /// CPU time that the host took away meanwhile.
+    /// CPU time that the host took away during the batch.
     stolen_cpu_ms: f64,
 }
 
-/// What one client saw.
+/// Results of one client.
 #[derive(Debug, Default)]
 struct Seen {
     latencies: Vec<Duration>,
@@ -54,7 +54,7 @@ struct Seen {
 pub(crate) fn run(spec: &Spec) -> Result<Figures, String> {
     let rivals = rival::for_clients(spec)?;
     let next = AtomicU64::new(0);
-    // Clients wait here after their warm-up, and again until the first reading was taken.
+    // Clients wait here after their warm-up, and again until the first reading is taken.
     let (warm, go) = (Barrier::new(spec.clients + 1), Barrier::new(spec.clients + 1));
     std::thread::scope(|scope| {
         let clients: Vec<_> = rivals
@@ -92,7 +92,7 @@ fn client_loop(
     let once = if client == 0 { spec.warmup_once } else { 0 };
     for n in 0..spec.warmup_per_client + once {
         let job = job(format!("{}-w{client}-{n}", spec.nonce));
-        // A rival that is wrong while it warms up is wrong: count it, but not how long it took.
+        // A wrong answer during the warm-up is wrong too: count it, but not its time.
         seen.take(&job, rival.run(&job));
     }
     seen.latencies.clear();

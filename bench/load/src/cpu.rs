@@ -1,13 +1,13 @@
 //! CPU time used by the machine without this program.
 //!
-//! A rival's work is spread over processes that come and go, some of them not its children, and
-//! over kernel threads that tear down its namespaces and cgroups after it has answered. Only the
-//! machine as a whole sees all of it: time that its CPUs were neither idle nor taken away by the
-//! host, less what this program used itself. Whatever else the machine does meanwhile counts, too.
+//! A rival's work is spread over short-lived processes, some of them not its children, and over
+//! kernel threads that tear down its namespaces and cgroups after it has answered. Only the machine
+//! as a whole accounts for all of it: time in which its CPUs were neither idle nor taken away by
+//! the host, minus the time of this program. Other work on the machine counts, too.
 
 use std::time::{Duration, Instant};
 
-/// One reading.
+/// A reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     at: Instant,
@@ -17,10 +17,10 @@ pub(crate) struct Reading {
     own: Duration,
 }
 
-/// What happened between two readings.
+/// Usage between two readings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
-    /// CPU time of everybody but this program.
+    /// CPU time of all other processes and the kernel.
     pub(crate) others: Duration,
     /// CPU time of this program.
     pub(crate) own: Duration,
@@ -34,7 +34,7 @@ fn ticks(n: u64) -> Duration {
 }
 
 impl Reading {
-    /// Reads now.
+    /// Takes a reading.
     pub(crate) fn now() -> Result<Reading, String> {
         let read =
             |path: &str| std::fs::read_to_string(path).map_err(|e| format!("read {path}: {e}"));
@@ -44,9 +44,10 @@ impl Reading {
         Ok(Reading { at: Instant::now(), cpus, idle, stolen, own })
     }
 
-    /// What happened since `earlier`.
+    /// Returns the usage since `earlier`.
     pub(crate) fn since(&self, earlier: &Reading) -> Usage {
-        // The kernel measures idle time but only samples the other kinds: busy is what idle leaves.
+        // The kernel measures idle time but only samples the other kinds: busy is the time without
+        // idle.
         let all = (self.at - earlier.at) * self.cpus;
         let stolen = self.stolen.saturating_sub(earlier.stolen);
         let own = self.own.saturating_sub(earlier.own);
@@ -59,7 +60,7 @@ impl Reading {
     }
 }
 
-/// Number of CPUs, their idle time (waiting for I/O included) and the time stolen from them.
+/// Returns the number of CPUs, their idle time (including waits for I/O) and their stolen time.
 fn parse_machine(stat: &str) -> Option<(u32, Duration, Duration)> {
     let mut lines = stat.lines();
     let fields: Vec<u64> = lines
@@ -74,10 +75,10 @@ fn parse_machine(stat: &str) -> Option<(u32, Duration, Duration)> {
     Some((u32::try_from(cpus).ok()?, ticks(idle + iowait), ticks(stolen)))
 }
 
-/// This program's own user and system time.
+/// Returns this program's own user and system time.
 fn parse_own(stat: &str) -> Option<Duration> {
-    // The name in parentheses may hold spaces; fields are counted from behind it. utime is the 14th
-    // of all, so the 12th of these: proc_pid_stat(5).
+    // The name in parentheses may contain spaces; fields are counted after it. utime is the 14th of
+    // all, so the 12th of these: proc_pid_stat(5).
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;

@@ -1,18 +1,18 @@
 //! A small HTTP/1.1 client with one kept connection, as an SDK would keep it.
 //!
-//! An answer is read whole ([`Client::send`]), or its body is left to the caller
-//! ([`Client::open`]): a stream of events ends when it ends, and a WebSocket is no HTTP any more.
+//! An answer is read completely ([`Client::send`]), or the caller reads its body
+//! ([`Client::open`]): an event stream has no known length, and a WebSocket is no longer HTTP.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A server that says nothing for this long has failed the job.
+/// Longest silence of a server; after this the job has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// More than any answer of these workloads; a larger length is a confused server.
+/// More than any answer of these workloads; a larger length is a server error.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
-/// One kept connection.
+/// A kept connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     address: String,
@@ -29,7 +29,7 @@ pub(crate) struct Reply {
 }
 
 impl Client {
-    /// A client of the server at `address` that shows `token`.
+    /// Creates a client of the server at `address` with `token`.
     pub(crate) fn new(address: &str, token: &str) -> Client {
         let head = format!(
             "host: {address}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n"
@@ -37,7 +37,7 @@ impl Client {
         Client { address: address.to_owned(), head, stream: None, request: Vec::new() }
     }
 
-    /// Sends one request and reads its whole answer.
+    /// Sends one request and reads its complete answer.
     pub(crate) fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Reply, String> {
         let (mut stream, head) = self.open(method, path, "", body)?;
         let body = read_body(&mut stream, &head)?;
@@ -47,8 +47,8 @@ impl Client {
         Ok(Reply { status: head.status, body })
     }
 
-    /// Sends one request with the header lines `more` besides the usual ones, and reads the answer
-    /// up to its body.
+    /// Sends one request with the header lines `more` in addition to the usual ones, and reads the
+    /// answer up to its body.
     pub(crate) fn open(
         &mut self,
         method: &str,
@@ -73,7 +73,7 @@ impl Client {
         Ok((stream, head))
     }
 
-    /// Takes a connection back whose answer was read to its end.
+    /// Takes back a connection whose answer was read to its end.
     pub(crate) fn keep(&mut self, stream: BufReader<TcpStream>) {
         self.stream = Some(stream);
     }
@@ -88,7 +88,7 @@ impl Client {
     }
 }
 
-/// What an answer says before its body.
+/// Head of an answer.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) status: u16,
@@ -96,7 +96,7 @@ pub(crate) struct Head {
     pub(crate) accept: Option<String>,
     length: Option<usize>,
     chunked: bool,
-    /// Whether the connection may be used again.
+    /// Whether the connection may be reused.
     keep: bool,
 }
 
@@ -128,7 +128,7 @@ fn read_head(stream: &mut impl BufRead) -> Result<Head, String> {
     }
 }
 
-/// Reads the whole body that `head` announces.
+/// Reads the complete body that `head` announces.
 pub(crate) fn read_body(stream: &mut impl BufRead, head: &Head) -> Result<Vec<u8>, String> {
     match (head.chunked, head.length) {
         (true, _) => read_chunks(stream),
@@ -169,7 +169,7 @@ fn read_chunks(stream: &mut impl BufRead) -> Result<Vec<u8>, String> {
     Ok(body)
 }
 
-/// The next chunk of a body that is sent in chunks; nothing at its end.
+/// Returns the next chunk of a chunked body; none at its end.
 pub(crate) fn read_chunk(stream: &mut impl BufRead) -> Result<Option<Vec<u8>>, String> {
     let line = read_line(stream)?;
     let digits = line.split(';').next().unwrap_or_default().trim();

@@ -1,18 +1,18 @@
-//! Languages, as those rivals run them that know none: the same tools with the same arguments as
+//! Languages for rivals that support none themselves: the same tools with the same arguments as
 //! Cove uses.
 
 use std::collections::BTreeMap;
 
-/// How programs of one language are run.
+/// How to run programs of one language.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Language {
-    /// What Cove calls it.
+    /// Cove's name of the language.
     pub(crate) name: &'static str,
-    /// The file that holds the program.
+    /// The program's file.
     pub(crate) file: &'static str,
-    /// The compiler's command line; empty where nothing is compiled.
+    /// The compiler's command line; empty for interpreted languages.
     compile: &'static [&'static str],
-    /// What it makes.
+    /// The compiler's output.
     pub(crate) artifact: &'static str,
     /// The program's command line, before its own arguments.
     run: &'static [&'static str],
@@ -20,7 +20,7 @@ pub(crate) struct Language {
     env: &'static [(&'static str, &'static str)],
 }
 
-/// The compiler's command line in every sandbox: one flag less or more would not be like for like.
+/// The compiler's command line in every sandbox: the same flags, for a fair comparison.
 const COMPILE: [&str; 5] = ["/usr/bin/gcc", "-O1", "-o", "program", "main.c"];
 
 pub(crate) const C: Language = Language {
@@ -88,11 +88,11 @@ pub(crate) const JAVA: Language = Language {
     env: &[],
 };
 
-/// Paths on this machine, by the names that stand for them.
+/// Paths on this machine, by their placeholders.
 pub(crate) type Tools = BTreeMap<String, String>;
 
 impl Language {
-    /// The compiler's command line; nothing where nothing is compiled.
+    /// Returns the compiler's command line; none for interpreted languages.
     pub(crate) fn compile(&self, tools: &Tools) -> Result<Option<Vec<String>>, String> {
         match self.compile {
             [] => Ok(None),
@@ -102,13 +102,13 @@ impl Language {
         }
     }
 
-    /// The program's command line with its arguments.
+    /// Returns the program's command line with its arguments.
     pub(crate) fn run(&self, tools: &Tools, args: &[String]) -> Result<Vec<String>, String> {
         let words = self.run.iter().map(|word| filled(word, tools));
         words.chain(args.iter().cloned().map(Ok)).collect()
     }
 
-    /// `NAME=value` of what the tools need.
+    /// Returns the environment of the tools, as `NAME=value`.
     pub(crate) fn env(&self, tools: &Tools) -> Result<Vec<String>, String> {
         let pair = |(name, value): &(&str, &str)| Ok(format!("{name}={}", filled(value, tools)?));
         self.env.iter().map(pair).collect()

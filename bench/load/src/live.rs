@@ -1,5 +1,5 @@
-//! Follows one execution of Cove's until its last event: on a WebSocket of its own, as server-sent
-//! events, or by asking until there is a result.
+//! Follows one execution of Cove until its last event: on a WebSocket, as server-sent events, or by
+//! polling.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::http::{self, Client};
 
-/// A client's key and what a server must answer to it: the example of RFC 6455 §1.3. The key proves
-/// that the server speaks WebSocket and is no secret.
+/// A client's key and the server's expected answer: the example of RFC 6455 §1.3. The key proves
+/// that the server speaks WebSocket and is not a secret.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 /// More than the result of any of these workloads.
@@ -26,7 +26,7 @@ const OPCODE_PONG: u8 = 10;
 #[derive(Debug)]
 pub(crate) struct Socket(BufReader<TcpStream>);
 
-/// One frame. `last` is whether it ends its message.
+/// A frame. `last` is whether it ends its message.
 #[derive(Debug, PartialEq, Eq)]
 struct Frame {
     last: bool,
@@ -35,7 +35,7 @@ struct Frame {
 }
 
 impl Socket {
-    /// Connects to `path`, in a connection of its own; `client` knows the server and the token.
+    /// Connects to `path`, on a new connection; `client` has the server's address and the token.
     pub(crate) fn connect(client: &mut Client, path: &str) -> Result<Socket, String> {
         let more = format!(
             "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
@@ -53,7 +53,7 @@ impl Socket {
         Ok(Socket(stream))
     }
 
-    /// Reads events up to the last one and returns that.
+    /// Reads events up to the last one and returns it.
     pub(crate) fn last_event(&mut self) -> Result<Vec<u8>, String> {
         loop {
             let event = self.message()?;
@@ -63,20 +63,22 @@ impl Socket {
         }
     }
 
-    /// Says goodbye: the server does after the last event, and is answered.
+    /// Closes the connection: the server sends a close frame after the last event, and gets a
+    /// reply.
     pub(crate) fn close(mut self) -> Result<(), String> {
         match self.message() {
             Ok(event) => {
                 let text = String::from_utf8_lossy(&event).into_owned();
                 Err(format!("see the end of events: there is another one: {text:.200}"))
             }
-            // It was a close frame; any other mistake of a server that has answered is no failure
-            // of the job.
+            // It was a close frame; other mistakes of a server that has answered do not fail the
+            // job.
             Err(_) => Ok(()),
         }
     }
 
-    /// The next message. A close frame is answered and is an error, since events are missing.
+    /// Returns the next message. A close frame gets a reply and is an error, since events are
+    /// missing.
     fn message(&mut self) -> Result<Vec<u8>, String> {
         let mut message = Vec::new();
         loop {
@@ -107,7 +109,8 @@ impl Socket {
     }
 }
 
-/// A control frame of a client. Its mask is zero: masks protect caches in between, not us.
+/// Returns a client's control frame. Its mask is zero: masks protect intermediate caches, not this
+/// client.
 fn control(opcode: u8, payload: &[u8]) -> Vec<u8> {
     // RFC 6455 §5.5: at most 125 bytes, so the length is one byte.
     let payload = payload.get(..125).unwrap_or(payload);
@@ -137,8 +140,8 @@ fn read_frame(stream: &mut impl BufRead) -> Result<Frame, String> {
     Ok(Frame { last: first & 0x80 != 0, opcode, payload: take(length)? })
 }
 
-/// Whether no event follows. The name of the event is the first `type` there is: only its number
-/// stands before it, so nothing that a program wrote can be mistaken for it.
+/// Returns whether this is the last event. The event's name is the first `type`: only its number
+/// precedes it, so a program's output cannot be mistaken for it.
 fn is_last(event: &[u8]) -> bool {
     let name = b"\"type\":\"";
     let Some(at) = event.windows(name.len()).position(|window| window == name) else {
@@ -156,7 +159,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Asks for the events at `path`.
+    /// Requests the events at `path`.
     pub(crate) fn open(client: &mut Client, path: &str) -> Result<Events, String> {
         let (mut stream, head) = client.open("GET", path, "accept: text/event-stream\r\n", b"")?;
         if head.status != 200 {
@@ -167,7 +170,7 @@ impl Events {
         Ok(Events { stream, pending: Vec::new() })
     }
 
-    /// Reads events up to the last one and returns that.
+    /// Reads events up to the last one and returns it.
     pub(crate) fn last_event(&mut self) -> Result<Vec<u8>, String> {
         loop {
             let chunk = http::read_chunk(&mut self.stream)?
@@ -181,7 +184,7 @@ impl Events {
         }
     }
 
-    /// Reads to the end and gives the connection back to `client`.
+    /// Reads to the end and returns the connection to `client`.
     pub(crate) fn close(mut self, client: &mut Client) -> Result<(), String> {
         while http::read_chunk(&mut self.stream)?.is_some() {}
         client.keep(self.stream);
@@ -189,16 +192,16 @@ impl Events {
     }
 }
 
-/// Takes the next whole event off `pending`; its data.
+/// Removes the next complete event from `pending` and returns its data.
 fn next_event(pending: &mut Vec<u8>) -> Option<Vec<u8>> {
     let end = pending.windows(2).position(|window| window == b"\n\n")?;
     let event: Vec<u8> = pending.drain(..end + 2).collect();
     let data = event.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"data:"));
-    // A comment has no data and is an event that says nothing.
+    // A comment is an event without data.
     Some(data.unwrap_or_default().trim_ascii().to_vec())
 }
 
-/// The result in the last event, or why there is none.
+/// Returns the result in the last event, or why there is none.
 pub(crate) fn result(event: &[u8]) -> Result<Value, String> {
     let mut event: Value =
         serde_json::from_slice(event).map_err(|e| format!("understand an event: {e}"))?;

@@ -1,18 +1,18 @@
 //! The load generator of the benchmark: a closed loop of C clients that each send one job, wait for
 //! its answer, check it, and send the next.
 //!
-//! One run is one *batch*: one rival, one workload, one number of clients. The specification comes
-//! as JSON on standard input and the raw figures leave as JSON on standard output; percentiles and
-//! tables are made from several batches by `bench/run.py`. Every job of a batch is unlike every
-//! other one, and every answer is compared with what that very job must give, so that a rival that
-//! mixes up answers, caches them or drops them shows up as failures and not as speed.
+//! One run is one *batch*: one rival, one workload, one number of clients. The specification is
+//! JSON on standard input and the raw figures are JSON on standard output; `bench/run.py` computes
+//! percentiles and tables from several batches. Every job of a batch differs from all others, and
+//! every answer is compared with the expected answer of that job, so that a rival that mixes up,
+//! caches or drops answers shows failures instead of speed.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | [`spec`] | what to run, as `bench/run.py` says it |
-//! | [`workload`] | jobs: unlike each other, with the answer each must give |
-//! | [`rival`] | who runs a job: over HTTP, or as a process started from here |
-//! | [`language`] | how a program is compiled and run where the rival does not know |
+//! | [`spec`] | the specification from `bench/run.py` |
+//! | [`workload`] | jobs, all different, with their expected answers |
+//! | [`rival`] | runners of jobs: over HTTP, or as a process started by this program |
+//! | [`language`] | how a program is compiled and run if the rival does not know its language |
 //! | [`http`] | a small HTTP/1.1 client with one kept connection |
 //! | [`live`] | follows one job of Cove's: WebSocket, events |
 //! | [`batch`] | the closed loop and its figures |

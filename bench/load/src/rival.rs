@@ -1,4 +1,4 @@
-//! Who runs a job. Every client has a rival of its own, with its own connection or directory.
+//! Rivals, which run jobs. Every client has its own rival, with its own connection or directory.
 
 mod cove;
 mod go_judge;
@@ -13,14 +13,14 @@ use crate::http;
 use crate::spec::{RivalSpec, Spec};
 use crate::workload::{Answer, Job};
 
-/// Something that runs one job after the other.
+/// A runner of one job after the other.
 pub(crate) trait Rival: Send + Debug {
-    /// Runs `job` and says how long that took. What this program does to put a request together or
-    /// to read an answer's JSON is not part of that time.
+    /// Runs `job` and returns its time, without the time that this program takes to build a request
+    /// or to parse an answer's JSON.
     fn run(&mut self, job: &Job) -> Result<(Answer, Duration), String>;
 }
 
-/// One rival for each client of `spec`.
+/// Returns one rival for each client of `spec`.
 pub(crate) fn for_clients(spec: &Spec) -> Result<Vec<Box<dyn Rival>>, String> {
     let mut rivals: Vec<Box<dyn Rival>> = Vec::with_capacity(spec.clients);
     let gate = match &spec.rival {
@@ -56,19 +56,19 @@ pub(crate) fn for_clients(spec: &Spec) -> Result<Vec<Box<dyn Rival>>, String> {
     Ok(rivals)
 }
 
-/// `NAME=value` for rivals that add nothing by themselves.
+/// Returns `NAME=value` pairs for rivals that add no variables of their own.
 fn environment(env: &BTreeMap<String, String>) -> Vec<String> {
     env.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-/// Runs `f` and says how long it took.
+/// Runs `f` and returns its time.
 fn timed<T>(f: impl FnOnce() -> Result<T, String>) -> Result<(T, Duration), String> {
     let start = Instant::now();
     let value = f()?;
     Ok((value, start.elapsed()))
 }
 
-/// A JSON answer with that status, or what the server said instead.
+/// Returns a JSON answer with that status, or an error with the server's text.
 fn json_reply(reply: &http::Reply, status: u16) -> Result<serde_json::Value, String> {
     if reply.status != status {
         let text = String::from_utf8_lossy(&reply.body);
@@ -78,7 +78,7 @@ fn json_reply(reply: &http::Reply, status: u16) -> Result<serde_json::Value, Str
     serde_json::from_slice(&reply.body).map_err(|e| format!("understand an answer: {e}"))
 }
 
-/// Puts a body together; only a map with keys that are not strings could fail.
+/// Serialises a body; only a map with keys that are not strings could fail.
 fn json_body(value: &serde_json::Value) -> Result<Vec<u8>, String> {
     serde_json::to_vec(value).map_err(|e| format!("write a request: {e}"))
 }

@@ -1,4 +1,4 @@
-//! What to run, as `bench/run.py` says it on standard input.
+//! The specification of a batch, which `bench/run.py` writes to standard input.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,19 +7,19 @@ use serde::Deserialize;
 
 use crate::language::Tools;
 
-/// One batch.
+/// A batch.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
-    /// Who runs the jobs.
+    /// The rival that runs the jobs.
     pub(crate) rival: RivalSpec,
-    /// What every job does.
+    /// The work of every job.
     pub(crate) workload: Workload,
-    /// Clients, each with one job under way at any time.
+    /// Clients, each with one job in flight at any time.
     pub(crate) clients: usize,
-    /// Jobs to measure at most.
+    /// Maximum number of measured jobs.
     pub(crate) jobs: u64,
-    /// No job starts later than this after the first one.
+    /// Time after the start of the first job from which no job starts.
     pub(crate) seconds: f64,
     /// Jobs of each client before the measured ones.
     pub(crate) warmup_per_client: u64,
@@ -29,21 +29,21 @@ pub(crate) struct Spec {
     /// Milliseconds that a client waits between an answer and its next job.
     #[serde(default)]
     pub(crate) pause_ms: u64,
-    /// Makes the jobs of this batch unlike those of any other.
+    /// Makes the jobs of this batch different from those of any other.
     pub(crate) nonce: String,
-    /// Where `noop`, `emit` and `spin` are; the same path inside every sandbox.
+    /// Directory of `noop`, `emit` and `spin`; the same path inside every sandbox.
     pub(crate) programs: PathBuf,
-    /// The same for every rival that has such limits.
+    /// Limits, the same for every rival that supports them.
     pub(crate) limits: Limits,
-    /// Environment of the program, besides what a rival adds by itself.
+    /// Environment of the program, in addition to the rival's own variables.
     pub(crate) env: BTreeMap<String, String>,
     /// Paths of tools on this machine: `go`, `gocache`, `node`, `java`, `javac`.
     #[serde(default)]
     pub(crate) tools: Tools,
 }
 
-/// Limits of one program. A rival that lacks one of them runs without it; `bench/README.md` says
-/// which.
+/// Limits of one program. A rival that lacks one of them runs without it; `bench/README.md` lists
+/// these cases.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Limits {
@@ -54,7 +54,7 @@ pub(crate) struct Limits {
     pub(crate) output_bytes: u64,
 }
 
-/// Who runs the jobs.
+/// The rival that runs the jobs.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum RivalSpec {
@@ -65,13 +65,13 @@ pub(crate) enum RivalSpec {
         /// How a client gets its result.
         #[serde(default)]
         via: Via,
-        /// Whether it asks for no short cut.
+        /// Whether the client requests to run without short cuts.
         #[serde(default)]
         fresh: bool,
     },
     /// go-judge's REST interface.
     GoJudge { address: String, token: String },
-    /// A process started from here for each job, at most `parallelism` at one time: the servers
+    /// A process started by this program for each job, at most `parallelism` at a time: the servers
     /// admit no more either.
     Process { launcher: Launcher, scratch: PathBuf, parallelism: usize },
 }
@@ -83,29 +83,29 @@ pub(crate) enum Via {
     /// In the answer to its request.
     #[default]
     Answer,
-    /// On a WebSocket of its own for each job, after the job was accepted.
+    /// On a WebSocket for each job, after the job was accepted.
     Websocket,
-    /// As server-sent events, in a kept connection.
+    /// As server-sent events, on a kept connection.
     Events,
-    /// By a request that is answered when there is a result, in a kept connection.
+    /// By a request that is answered when there is a result, on a kept connection.
     Poll,
 }
 
-/// What stands between this program and the job's own process.
+/// The launcher between this program and the job's own process.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Launcher {
-    /// Nothing.
+    /// No launcher.
     Bare,
-    /// A command that takes the job's command after its own arguments. `{workdir}` in them stands
-    /// for the job's directory on the host.
+    /// A command that takes the job's command after its own arguments. `{workdir}` in them is
+    /// replaced by the job's directory on the host.
     Prefix { argv: Vec<String> },
-    /// `runc run` on a bundle whose `config.json` is `template` with arguments, environment and
-    /// the source of the mount at `workdir_inside` filled in.
+    /// `runc run` on a bundle whose `config.json` is `template` with arguments, environment and the
+    /// source of the mount at `workdir_inside` filled in.
     Runc { argv: Vec<String>, template: PathBuf, workdir_inside: String, cgroup_parent: String },
 }
 
-/// What every job does.
+/// The work of every job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Workload {
@@ -115,17 +115,17 @@ pub(crate) enum Workload {
     True,
     /// W2: a Python program of one line.
     Python,
-    /// W3: a C program that was never seen before, compiled and run.
+    /// W3: a new C program, compiled and run.
     C,
-    /// A C program that its batch has compiled before, with another argument each time.
+    /// A C program that the batch has already compiled, with a different argument each time.
     CRepeated,
-    /// W8: the seed's Go program, never seen before.
+    /// W8: the seed's Go program, new each time.
     Go,
-    /// The same, compiled before, with another argument each time.
+    /// The same, already compiled, with a different argument each time.
     GoRepeated,
     /// W6: one line of JavaScript, run by Node.
     Javascript,
-    /// W7: a Java program, compiled before, with another argument each time.
+    /// W7: a Java program, already compiled, with a different argument each time.
     JavaRepeated,
     /// W10: 64 KiB of output.
     Output,

@@ -1,4 +1,4 @@
-//! Jobs: each unlike every other one, with the answer that very job must give.
+//! Jobs: each differs from all others and has its own expected answer.
 
 use crate::language::{C, GO, JAVA, JAVASCRIPT, Language, PYTHON};
 use crate::spec::Workload;
@@ -6,12 +6,12 @@ use crate::spec::Workload;
 const OUTPUT_BYTES: usize = 64 << 10;
 const STDIN_BYTES: usize = 1 << 20;
 
-/// What to run.
+/// The program to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// A program that is there already, with its arguments.
+    /// An existing program, with its arguments.
     Argv(Vec<String>),
-    /// Source of one file, compiled where its language is, and run.
+    /// Source of one file, compiled if its language requires it, and run.
     Source(Source),
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Source {
     pub(crate) repeated: bool,
 }
 
-/// What a right answer is.
+/// The right answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// Exit code 0 and this standard output.
@@ -34,24 +34,24 @@ pub(crate) enum Expected {
     CpuLimit,
 }
 
-/// One job.
+/// A job.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    /// Unlike that of any other job.
+    /// Name, unique to the job.
     pub(crate) name: String,
     pub(crate) program: Program,
     pub(crate) stdin: String,
     pub(crate) expected: Expected,
 }
 
-/// How a rival says that a program ended.
+/// The end of a program as its rival reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// By itself with exit code 0, within all limits.
+    /// Exit with code 0, within all limits.
     Success,
     /// Stopped at the CPU time limit.
     CpuLimit,
-    /// In any other way, in the rival's words.
+    /// Any other end, in the rival's words.
     Other(String),
 }
 
@@ -62,13 +62,13 @@ pub(crate) struct Answer {
     pub(crate) stdout: String,
     /// CPU time of the program as the rival reports it.
     pub(crate) cpu_ms: Option<f64>,
-    /// Which short cut was taken, where the rival has any.
+    /// The short cut taken, if the rival has any.
     pub(crate) mode: Option<String>,
 }
 
 impl Job {
-    /// The job called `name` of the batch called `batch`; two names give two different programs,
-    /// arguments or inputs, and two batches two different programs.
+    /// Creates the job `name` of the batch `batch`. Two names give different programs, arguments or
+    /// inputs, and two batches give different programs.
     pub(crate) fn new(workload: Workload, programs: &str, batch: &str, name: String) -> Job {
         let argv = |program: &str, arguments: &[&str]| {
             let mut argv = vec![program.to_owned()];
@@ -113,7 +113,7 @@ impl Job {
         Job { name, program, stdin, expected }
     }
 
-    /// Why `answer` is not this job's; `None` when it is.
+    /// Returns the mistake in `answer`; `None` if it is this job's right answer.
     pub(crate) fn mistake(&self, answer: &Answer) -> Option<String> {
         match (&self.expected, &answer.ending) {
             (Expected::Output(text), Ending::Success) if *text == answer.stdout => None,
@@ -130,13 +130,13 @@ impl Job {
     }
 }
 
-/// A program that nobody has seen before.
+/// Creates a program that has never run before.
 fn unique(language: &'static Language, text: String, name: &str) -> (Program, String, Expected) {
     let source = Source { language, text, args: Vec::new(), repeated: false };
     (Program::Source(source), String::new(), Expected::Output(format!("hello {name}\n")))
 }
 
-/// A program that prints its argument, which is `says`.
+/// Creates a program that prints its argument, which is `says`.
 fn repeated_source(
     language: &'static Language,
     text: String,
@@ -153,7 +153,7 @@ fn c_source(comment: &str, says: &str) -> String {
     )
 }
 
-/// The seed's payload; only the program that is repeated needs its arguments.
+/// Returns the seed's payload; only the repeated program needs its arguments.
 fn go_source(comment: &str, says: &str) -> String {
     let imports = if says.contains("os.") { "import \"os\"\nimport \"strings\"\n" } else { "" };
     format!(
@@ -169,7 +169,7 @@ fn java_source(comment: &str) -> String {
     )
 }
 
-/// `bytes` bytes of `text` and a line end over and over, as `programs/emit.c` writes them.
+/// Returns `bytes` bytes of `text` and a line end repeated, as `programs/emit.c` writes them.
 fn repeated(text: &str, bytes: usize) -> String {
     let line = format!("{text}\n");
     let mut out = line.repeat(bytes / line.len() + 1);

@@ -1,5 +1,5 @@
-//! The pool's rows. The clock is read once per batch: services lease with the time they already
-//! have.
+//! The pool's rows. The clock is read once per batch: services already have the time when they
+//! lease.
 
 use std::future::poll_fn;
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use crate::tasks::tasks;
 
 type Handle = KeyHandle<String, UnixStream>;
 
-/// `n` idle entries, each one end of a pipe that nobody reads.
+/// Returns `n` idle entries, each one end of a pipe without a reader.
 fn filled(n: usize, now: Instant) -> (Pool<String, UnixStream>, Handle) {
     let pool = Pool::new(Config { stripes: 2, ..Config::default() }, now);
     let limits = KeyLimits { max: n, min_idle: n, ..KeyLimits::default() };
@@ -26,12 +26,12 @@ fn filled(n: usize, now: Instant) -> (Pool<String, UnixStream>, Handle) {
             ticket.opened(UnixStream::pair().expect("make a pipe").0, now);
         }
     }
-    // As in the Go fixture: nothing is kept ready beyond what is there.
+    // As in the Go fixture: no further entries are kept ready.
     handle.set_limits(KeyLimits { max: n, min_idle: 0, ..KeyLimits::default() }, now);
     (pool, handle)
 }
 
-/// Leaves the worker to others once, as Go's `runtime.Gosched`.
+/// Yields the worker to other tasks once, like Go's `runtime.Gosched`.
 async fn yield_once() {
     let mut yielded = false;
     poll_fn(|context| {
@@ -63,7 +63,7 @@ fn all_back(handle: &Handle) -> bool {
     stats.idle == stats.max && stats.leased == 0 && stats.waiting == 0
 }
 
-/// A token for each operation, and no more.
+/// Returns a token for each operation, and no more.
 fn tokens(ops: usize) -> Receiver<()> {
     let (give, take) = crossbeam_channel::bounded(ops);
     for _ in 0..ops {

@@ -1,17 +1,18 @@
-//! Batches, medians and an allocator that counts; of `bench/bouncer` as well.
+//! Batches, medians and a counting allocator, also for `bench/bouncer`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Many short batches: on a shared machine the median of short ones is hardly ever interrupted.
+/// Many short batches: on a shared machine the median of short ones is rarely affected by
+/// interruptions.
 const SAMPLES: usize = 101;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Whether anybody wants to know: threads that count disturb one another, which a program that
-/// serves must not.
+/// Whether allocations are counted: counting threads contend, which must not happen in a program
+/// that serves.
 static IS_COUNTING: AtomicBool = AtomicBool::new(false);
 
 /// The system's allocator with two counters.
@@ -51,13 +52,13 @@ impl Row {
     }
 }
 
-/// Runs `batch` a few times; it does `ops` operations and says whether they came out right. The
-/// time is the median.
+/// Runs `batch` several times; it does `ops` operations and returns whether their results are
+/// right. The time is the median.
 pub fn measure(name: &'static str, ops: usize, mut batch: impl FnMut(usize) -> bool) -> Row {
     measure_prepared(name, ops, |_| (), |ops, ()| batch(ops))
 }
 
-/// The same, where each batch needs something made before that is no part of what is measured.
+/// Does the same with a preparation for each batch that is not measured.
 pub fn measure_prepared<T>(
     name: &'static str,
     ops: usize,

@@ -1,5 +1,5 @@
-//! The operations of a sandbox pool as a benchmark of Ash's times them, one by one: what the table
-//! of residents costs by itself, without sandboxes and without a store.
+//! The operations of a sandbox pool as a benchmark of Ash times them, one by one: the cost of the
+//! table of residents alone, without sandboxes and without a store.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const COLD: usize = 10;
 const ROUNDS: usize = 1_000;
 const SWEEPS: usize = 200;
 const SWEPT: usize = 5;
-/// Reads are shorter than a look at the clock, so that many are timed together.
+/// Reads are shorter than a clock read, so that many are timed together.
 const READS: u32 = 1_000;
 
 struct Times(&'static str, Vec<f64>);
@@ -78,7 +78,7 @@ fn evictions(rows: &mut Vec<Times>) {
     let (mut residents, _) = filled();
     let mut times = Times("evict_one", vec![]);
     for round in 0..ROUNDS {
-        // As many cold ones as there are rounds; the benchmark this follows runs out of them.
+        // As many cold ones as rounds; the benchmark that this follows runs out of them.
         residents.insert(id("more", round), State::Cold, Instant::now()).expect("there is room");
     }
     residents.set_capacity(residents.count());
@@ -110,7 +110,7 @@ fn sweeps(rows: &mut Vec<Times>) {
     let (mut residents, _) = filled();
     let mut times = Times("sweep_5_idle", vec![]);
     let now = Instant::now();
-    // Those that wait since the set-up would all be in the first sweep.
+    // Otherwise residents that wait since the set-up would all be in the first sweep.
     residents.idle(now, Duration::ZERO);
     for round in 0..SWEEPS {
         let swept: Vec<String> = (0..SWEPT).map(|n| id("idle", round * SWEPT + n)).collect();
@@ -125,7 +125,7 @@ fn sweeps(rows: &mut Vec<Times>) {
     rows.push(times);
 }
 
-/// One JSON object for each operation.
+/// Returns one JSON object for each operation.
 pub fn rows() -> Vec<String> {
     let mut rows = Vec::new();
     marks(&mut rows);

@@ -1,8 +1,8 @@
-//! Work that tasks share.
+//! Work shared by tasks.
 
 use tokio::runtime::Runtime;
 
-/// Shares `ops` among `n` tasks and says whether all of them succeeded.
+/// Distributes `ops` over `n` tasks and returns whether all of them succeeded.
 pub fn tasks<F: Future<Output = bool> + Send + 'static>(
     runtime: &Runtime,
     n: usize,

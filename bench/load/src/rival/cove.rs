@@ -11,11 +11,11 @@ use crate::live::{self, Events, Socket};
 use crate::spec::{Limits, Via};
 use crate::workload::{Answer, Ending, Job, Program};
 
-/// One client of `cove serve`.
+/// A client of `cove serve`.
 #[derive(Debug)]
 pub(crate) struct Cove {
     http: Client,
-    /// For what follows a job: its connection is kept apart, or is used up.
+    /// Client for following a job: its connection is kept separately, or is used up.
     follow: Client,
     via: Via,
     fresh: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Cove {
 }
 
 impl Cove {
-    /// A client that adds `env` to what the server gives every program.
+    /// Creates a client that adds `env` to the environment that the server gives every program.
     pub(crate) fn new(
         client: impl Fn() -> Client,
         (via, fresh): (Via, bool),
@@ -59,7 +59,7 @@ impl Cove {
         body
     }
 
-    /// Submits a job; where it is followed.
+    /// Submits a job and returns the path that follows it.
     fn submit(&mut self, body: &[u8]) -> Result<String, String> {
         let reply = self.http.send("POST", "/v1/executions", body)?;
         let record = json_reply(&reply, 202)?;
@@ -69,7 +69,7 @@ impl Cove {
         }
     }
 
-    /// Submits a job and waits for its end by requests that are answered then.
+    /// Submits a job and waits for its end by long polling.
     fn poll(&mut self, body: &[u8]) -> Result<Value, String> {
         let path = format!("{}?wait=true", self.submit(body)?);
         loop {

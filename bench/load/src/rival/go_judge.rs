@@ -1,6 +1,6 @@
 //! go-judge's REST interface. A C program takes two requests, as its documentation shows: one that
-//! compiles and keeps the executable under an id, one that runs it. A program that is repeated is
-//! compiled once in a batch, and its kept executable is run: all that a judge can do with it.
+//! compiles and keeps the executable under an id, one that runs it. A repeated program is compiled
+//! once per batch, and its kept executable is run: go-judge supports no further reuse.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,22 +16,23 @@ use crate::workload::{Answer, Ending, Job, Program, Source};
 
 const NANOSECONDS_PER_MS: u64 = 1_000_000;
 
-/// Ids of executables that are kept, by the source they were made of.
+/// Ids of kept executables, by their source.
 pub(crate) type Compiled = Mutex<BTreeMap<String, String>>;
 
-/// One client of go-judge.
+/// A client of go-judge.
 #[derive(Debug)]
 pub(crate) struct GoJudge {
     http: Client,
     limits: Limits,
     env: Vec<String>,
     tools: Tools,
-    /// Shared by the clients of a batch; gone when this one is.
+    /// Shared by the clients of a batch; taken on drop.
     compiled: Option<Arc<Compiled>>,
 }
 
 impl GoJudge {
-    /// A client with `env` as the environment of its programs, beside what their language needs.
+    /// Creates a client with `env` as the environment of its programs, in addition to their
+    /// language's.
     pub(crate) fn new(
         http: Client,
         limits: Limits,
@@ -42,7 +43,7 @@ impl GoJudge {
         GoJudge { http, limits, env, tools, compiled: Some(compiled) }
     }
 
-    /// A request of one command, with `copy_in` as its files.
+    /// Builds a request of one command, with `copy_in` as its files.
     fn body(&self, args: &[String], stdin: &str, copy_in: &Value) -> Value {
         json!({ "cmd": [{
             "args": args,
@@ -70,7 +71,7 @@ impl GoJudge {
         }
     }
 
-    /// A request of one command of `source`'s language.
+    /// Builds a request of one command of `source`'s language.
     fn command(
         &self,
         source: &Source,
@@ -111,13 +112,14 @@ impl GoJudge {
         let body = self.command(source, &run, stdin, &copy_in)?;
         let (ran, run_took) = self.post(&body)?;
         if !source.repeated {
-            // Without this executables would fill its memory; nobody waits for it: it is not timed.
+            // Otherwise executables would fill its memory. No client waits for this request, so it
+            // is not timed.
             self.http.send("DELETE", &format!("/file/{id}"), b"")?;
         }
         Ok((answer(ran), compile_took + run_took))
     }
 
-    /// Compiles and keeps the executable: its id, or the answer of a compiler that failed.
+    /// Compiles and keeps the executable. Returns its id, or the answer of a failed compiler.
     fn compile(
         &mut self,
         source: &Source,
@@ -135,10 +137,10 @@ impl GoJudge {
 
 impl Drop for GoJudge {
     fn drop(&mut self) {
-        // Exactly one client of the batch is the last one to let go.
+        // Exactly one client of the batch drops the last reference.
         let Some(compiled) = self.compiled.take().and_then(Arc::into_inner) else { return };
         for id in compiled.into_inner().unwrap_or_else(PoisonError::into_inner).values() {
-            // A file that stays takes a little of the rival's memory, no more.
+            // A file that stays only takes a little of the rival's memory.
             let _ = self.http.send("DELETE", &format!("/file/{id}"), b"");
         }
     }
@@ -160,7 +162,7 @@ fn answer(mut result: Value) -> Answer {
     let nanoseconds_cpu = result["time"].as_f64();
     let ending = match result["status"].as_str().unwrap_or_default() {
         "Accepted" => Ending::Success,
-        // The wall limits of these workloads are far away, so this is the CPU limit.
+        // The wall limits of these workloads are much larger, so this is the CPU limit.
         "Time Limit Exceeded" => Ending::CpuLimit,
         status => Ending::Other(format!(
             "{status}, exit status {}, stderr {}, error {}",

@@ -1,6 +1,6 @@
-//! Rivals without a server: every job is a process started from here, with a directory of its own
-//! that holds its files and is removed with them. Making and removing it is part of the job's time,
-//! as it is for a server.
+//! Rivals without a server: every job is a process started by this program, with its own directory,
+//! which holds its files and is removed with them. Creating and removing the directory is part of
+//! the job's time, as it is for a server.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -17,8 +17,7 @@ use crate::language::Tools;
 use crate::spec::Launcher;
 use crate::workload::{Answer, Ending, Job, Program};
 
-/// Lets a bounded number of jobs run at one time, first come first served, as a server's workers
-/// do.
+/// Limits the number of concurrent jobs, first come first served, like a server's workers.
 #[derive(Debug)]
 pub(crate) struct Gate {
     state: Mutex<Places>,
@@ -27,17 +26,17 @@ pub(crate) struct Gate {
 #[derive(Debug)]
 struct Places {
     free: usize,
-    /// Who waits for a place. A place that is given back goes to the first of them and is never
-    /// free in between, so nobody overtakes.
+    /// Jobs that wait for a place. A returned place goes to the first of them and is never free in
+    /// between, so no job overtakes another.
     waiting: VecDeque<SyncSender<()>>,
 }
 
-/// A place in the gate, given back on drop.
+/// A place in the gate, returned on drop.
 #[derive(Debug)]
 struct Place<'a>(&'a Gate);
 
 impl Gate {
-    /// A gate for `places` jobs.
+    /// Creates a gate for `places` jobs.
     pub(crate) fn new(places: usize) -> Gate {
         Gate { state: Mutex::new(Places { free: places, waiting: VecDeque::new() }) }
     }
@@ -51,14 +50,14 @@ impl Gate {
             let (turn, my_turn) = sync_channel(1);
             state.waiting.push_back(turn);
             drop(state);
-            // The sender stays in the queue until it is used, so this ends only when it was.
+            // The sender stays in the queue until it is used, so `recv` returns only after that.
             my_turn.recv().unwrap_or_default();
         }
         Place(self)
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {
-        // The state is right whatever happened to another holder, so poison means nothing here.
+        // The state is consistent even if another holder panicked, so poisoning can be ignored.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,14 +66,14 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         match state.waiting.pop_front() {
-            // The channel has room for this one message, so the send never waits.
+            // The channel has room for this one message, so the send never blocks.
             Some(turn) => turn.send(()).unwrap_or_default(),
             None => state.free += 1,
         }
     }
 }
 
-/// One client that starts processes.
+/// A client that starts processes.
 #[derive(Debug)]
 pub(crate) struct Process {
     launch: Launch,
@@ -82,7 +81,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// A client that starts jobs through `launch` when `gate` lets it.
+    /// Creates a client that starts jobs through `launch` when `gate` admits them.
     pub(crate) fn new(launch: Launch, gate: Arc<Gate>) -> Process {
         Process { launch, gate }
     }
@@ -98,20 +97,20 @@ impl Rival for Process {
     }
 }
 
-/// How one client starts its jobs, and where.
+/// How and where one client starts its jobs.
 #[derive(Debug)]
 pub(crate) struct Launch {
     launcher: Launcher,
     directory: PathBuf,
     env: Vec<String>,
     tools: Tools,
-    /// runc's `config.json` before a job is filled in.
+    /// runc's `config.json` before the job's values are filled in.
     template: Value,
     containers: u64,
 }
 
 impl Launch {
-    /// Jobs get directories below `directory`, which is made here.
+    /// Creates `directory`, below which each job gets a directory.
     pub(crate) fn new(
         launcher: Launcher,
         directory: PathBuf,
@@ -131,7 +130,7 @@ impl Launch {
         Ok(Launch { launcher, directory, env, tools, template, containers: 0 })
     }
 
-    /// Runs one job in a directory of its own.
+    /// Runs one job in its own directory.
     fn run(&mut self, job: &Job) -> Result<Answer, String> {
         let workdir = self.directory.join("w");
         make_directory(&workdir)?;
@@ -176,7 +175,8 @@ impl Launch {
         let input = child.stdin.take();
         let output = std::thread::scope(|scope| {
             if let Some(mut input) = input {
-                // A program that ends without reading it all breaks the pipe; its output tells.
+                // If the program ends without reading all input, the pipe breaks; the output shows
+                // the failure.
                 scope.spawn(move || input.write_all(stdin.as_bytes()));
             }
             child.wait_with_output()
@@ -263,7 +263,7 @@ impl Launch {
 
 impl Drop for Launch {
     fn drop(&mut self) {
-        // Best effort: bench/run.py removes the whole scratch directory and reports what is left.
+        // Best effort: bench/run.py removes the whole scratch directory and reports any remains.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
