@@ -381,8 +381,8 @@ impl ExecutionPlanner {
         let none = LimitSpec::default();
         let mut of_language = *program.map_or(&none, |program| &program.language.compile_limits);
         if program.is_some_and(|program| program.way().is_preparing()) {
-            // It compiles what it would find prepared otherwise, at the same time as others that do
-            // the same.
+            // It compiles the result that would otherwise be prepared, at the same time as other
+            // executions.
             of_language = self.compile.with_all_time(&of_language);
         }
         let compile_limits =

@@ -124,7 +124,7 @@ pub enum DiskError {
     /// This machine lacks something that disks need; the request itself is valid.
     #[error("{missing}; {remedy}")]
     Unsupported {
-        /// What is missing.
+        /// The missing component.
         missing: String,
         /// Remedy.
         remedy: &'static str,
@@ -488,8 +488,8 @@ impl AttachedDiskImage {
     }
 
     /// Waits, for at most `wait`, until an image is attached nowhere, as after its last
-    /// [`AttachedDiskImage`] was dropped. Returns whether everything is in its place and durable
-    /// then, so that the image can be stored without attaching it again.
+    /// [`AttachedDiskImage`] was dropped. Returns whether its data is then durable and needs no
+    /// journal recovery, so that the image can be stored without attaching it again.
     pub fn wait_until_detached(path: &Path, wait: Duration) -> Result<bool, DiskError> {
         let image = loops::open_locked(path, LockMode::Shared, wait)?;
         Ok(!image::needs_recovery(&image, path)?)

@@ -234,7 +234,7 @@ struct EngineShared {
 struct SpawnerHandle {
     index: usize,
     link: Mutex<Option<Arc<SpawnerLink>>>,
-    /// Sandboxes that the spawner has or was asked for.
+    /// Sandboxes that the spawner has or is requested to make.
     load: AtomicUsize,
 }
 

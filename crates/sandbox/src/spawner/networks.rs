@@ -63,8 +63,8 @@ impl NetworkFactory {
         Ok(made)
     }
 
-    /// Returns whether no packet was ever sent in a namespace, and no socket of it remains: not
-    /// even the remains of a connection are there for the next sandbox.
+    /// Returns whether no packet was ever sent in a namespace, and no socket of it remains: the
+    /// next sandbox must not see even the remains of a connection.
     pub(super) fn is_unused(&self, host_proc: BorrowedFd<'_>, netns: BorrowedFd<'_>) -> bool {
         let check = || -> io::Result<bool> {
             sys::setns(netns, libc::CLONE_NEWNET)?;

@@ -44,7 +44,7 @@ pub(crate) fn leave_used_heap() {
     const FRESH_BYTES: usize = 96 << 10;
     /// Maximum number of allocated blocks: a heap of megabytes may stay as it is.
     const BLOCKS_MAX: usize = 100_000;
-    // SAFETY: any size may be asked for.
+    // SAFETY: any size may be requested.
     let fresh = black_box(unsafe { libc::malloc(FRESH_BYTES) });
     if fresh.is_null() {
         return;

@@ -293,7 +293,7 @@ pub(crate) fn set_effective(mask: u64) -> io::Result<()> {
         permitted: half(permitted >> shift),
         inheritable: 0,
     });
-    // SAFETY: version 3 reads one header and two data elements, which is what is passed.
+    // SAFETY: version 3 reads one header and two data elements, as passed here.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const CAP_HEADER, data.as_ptr()) })
         .map(drop)
 }

@@ -67,7 +67,7 @@ pub(super) static CAP_HEADER: CapHeader = CapHeader { version: 0x2008_0522, pid:
 /// Returns the permitted capabilities of this process.
 pub(crate) fn capabilities() -> io::Result<u64> {
     let mut data = [CapData { effective: 0, permitted: 0, inheritable: 0 }; 2];
-    // SAFETY: version 3 reads one header and writes two data elements, which is what is passed.
+    // SAFETY: version 3 reads one header and writes two data elements, as passed here.
     check(unsafe { libc::syscall(libc::SYS_capget, &raw const CAP_HEADER, data.as_mut_ptr()) })?;
     Ok(u64::from(data[0].permitted) | u64::from(data[1].permitted) << 32)
 }
@@ -80,7 +80,7 @@ pub(crate) fn set_capabilities(mask: u64) -> io::Result<()> {
         permitted: bits,
         inheritable: 0,
     });
-    // SAFETY: version 3 reads one header and two data elements, which is what is passed.
+    // SAFETY: version 3 reads one header and two data elements, as passed here.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const CAP_HEADER, data.as_ptr()) })
         .map(drop)
 }
@@ -94,7 +94,7 @@ pub(crate) fn keep_capabilities(mask: u64) -> io::Result<()> {
         permitted: bits,
         inheritable: bits,
     });
-    // SAFETY: version 3 reads one header and two data elements, which is what is passed.
+    // SAFETY: version 3 reads one header and two data elements, as passed here.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const CAP_HEADER, data.as_ptr()) })?;
     for capability in (0..64).filter(|bit| mask >> bit & 1 == 1) {
         let capability: c_ulong = capability;
@@ -121,7 +121,7 @@ pub(crate) fn set_inheritable(mask: u64) -> io::Result<()> {
         permitted: half(permitted >> shift),
         inheritable: half((permitted & mask) >> shift),
     });
-    // SAFETY: version 3 reads one header and two data elements, which is what is passed.
+    // SAFETY: version 3 reads one header and two data elements, as passed here.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const CAP_HEADER, data.as_ptr()) })
         .map(drop)
 }
@@ -129,7 +129,7 @@ pub(crate) fn set_inheritable(mask: u64) -> io::Result<()> {
 /// `prlimit(2)` on this process: soft and hard limit alike.
 pub(crate) fn set_limit(resource: c_uint, value: u64) -> io::Result<()> {
     let limit = libc::rlimit64 { rlim_cur: value, rlim_max: value };
-    // SAFETY: reads one rlimit64; the old value is not asked for.
+    // SAFETY: reads one rlimit64; the old value is not requested.
     check(unsafe {
         libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, ptr::null::<c_void>())
     })
@@ -139,7 +139,7 @@ pub(crate) fn set_limit(resource: c_uint, value: u64) -> io::Result<()> {
 /// Sets this process's soft limit; the hard limit does not change.
 pub(crate) fn set_soft_limit(resource: c_uint, value: u64) -> io::Result<()> {
     let limit = libc::rlimit64 { rlim_cur: value, rlim_max: hard_limit(resource)? };
-    // SAFETY: reads one rlimit64; the old value is not asked for.
+    // SAFETY: reads one rlimit64; the old value is not requested.
     check(unsafe {
         libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, ptr::null::<c_void>())
     })

@@ -35,7 +35,7 @@ pub(crate) fn unblock_signals() -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `set` is valid for writes.
     check_int(unsafe { libc::sigemptyset(set.as_mut_ptr()) })?;
-    // SAFETY: sigemptyset has initialised it; the old mask is not asked for.
+    // SAFETY: sigemptyset has initialised it; the old mask is not requested.
     check_int(unsafe { libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), ptr::null_mut()) })
         .map(drop)
 }
@@ -47,7 +47,7 @@ pub(crate) fn sigchld_fd() -> io::Result<OwnedFd> {
     check_int(unsafe { libc::sigemptyset(set.as_mut_ptr()) })?;
     // SAFETY: sigemptyset has initialised it.
     check_int(unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD) })?;
-    // SAFETY: it is initialised; the old mask is not asked for.
+    // SAFETY: it is initialised; the old mask is not requested.
     check_int(unsafe { libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut()) })?;
     // SAFETY: it is initialised; -1 asks for a new descriptor.
     own(unsafe { libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())

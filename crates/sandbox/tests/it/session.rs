@@ -572,7 +572,7 @@ async fn there_is_no_way_to_the_host_or_the_network(engine: Engine) {
     assert_eq!(text(&exit.stdout), "97\n");
 }
 
-/// Not even the remains of a connection are there for the next session of the slot.
+/// The next session of the slot does not see even the remains of a connection.
 async fn a_network_that_was_used_is_not_used_again(engine: Engine) {
     let counters = "cat /proc/self/net/dev | tail -1 | tr -s ' ' | cut -d ' ' -f 3; \
                     grep -c . /proc/self/net/tcp";

@@ -155,7 +155,7 @@ impl ProgramContext {
         attempt(&|| self.set_limits(&limits))?;
         attempt(&|| self.become_user())?;
         attempt(&sys::unblock_signals)?;
-        // With the user's rights, who may not be allowed to enter it.
+        // With the user's rights, because the user may not be allowed to enter it.
         attempt(&|| std::env::set_current_dir("/workspace").and_then(|()| enter(start.directory)))?;
         attempt(&|| ExecProgram::of(&start.argv, &start.env).and_then(|it| Err(it.execute())))?;
         Err(io::Error::from_raw_os_error(libc::ENOEXEC))
