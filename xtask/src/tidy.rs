@@ -1,5 +1,5 @@
-//! Checks of the conventions that a machine can check. Runs as a test of this crate and as `cargo
-//! run -p xtask -- tidy`.
+//! Checks of the conventions that a machine can check. Runs as a test of this crate and as
+//! `cargo run -p xtask -- tidy`.
 //!
 //! Every rule is a function from text to findings with a test of its own; [`check`] walks the
 //! checkout and applies them all. A finding is a line `path:line: problem`.

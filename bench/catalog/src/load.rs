@@ -49,7 +49,8 @@ struct Spec {
     /// Whether each connection repeats one of the requests, instead of sending all in turn.
     #[serde(default)]
     stay: bool,
-    /// Whether all connections share one list and each takes its next request.
+    /// Whether all connections share one list, from which each takes the next request, so that each
+    /// request is sent once per pass.
     #[serde(default)]
     stride: bool,
     /// Whether only the status of answers is checked: a server that packs the same members in a

@@ -178,7 +178,7 @@ pub enum AttemptResult {
     Result(Vec<u8>),
     /// Cancelled by its owner.
     Cancelled {
-        /// Reason.
+        /// Reason of the cancellation.
         message: String,
     },
     /// Cove failed: the job is queued again while attempts are left, otherwise it is dead.
@@ -284,11 +284,11 @@ pub struct JobFilter {
     pub tenant: Option<String>,
     /// States; empty means all.
     pub states: Vec<ExecutionState>,
-    /// Language.
+    /// Only jobs in this language.
     pub language: Option<String>,
-    /// Label.
+    /// Only jobs with exactly this label.
     pub label: Option<String>,
-    /// Verdict; only for back ends that store verdicts.
+    /// Only jobs with this verdict; only for back ends that store verdicts.
     pub verdict: Option<Verdict>,
     /// Prefix of the id.
     pub id_prefix: Option<String>,

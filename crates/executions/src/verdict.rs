@@ -232,8 +232,8 @@ fn beginning(text: &str) -> String {
     text[..end].to_owned()
 }
 
-/// Moves long output out of `inner` into the copy for the top of the answer; returns whether it
-/// did.
+/// Returns the copy of `inner` for the top of the answer. Moves long output into it, so that the
+/// answer holds it once; also returns whether it did.
 pub(crate) fn move_to_top(inner: &mut StageOutcome) -> (StageOutcome, bool) {
     let length = |text: &String, exact: &Option<String>| {
         exact.as_ref().map_or(text.len(), |exact| (exact.len() / 4 * 3).saturating_sub(2))

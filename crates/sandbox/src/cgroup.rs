@@ -96,7 +96,8 @@ impl HierarchyRole {
     }
 
     /// Returns whether groups of this role stay with a slot although they limit, as long as they
-    /// can be reset. Version 2 cannot reset the peak of a group, before Linux 6.12 not at all.
+    /// can be reset. Groups of version 2 do not: their peak cannot be reset, and Linux before 6.12
+    /// has no means for it at all.
     fn is_kept(self) -> bool {
         matches!(self, HierarchyRole::Memory | HierarchyRole::Pids)
     }

@@ -55,9 +55,9 @@ pub(crate) const EMPTY: &str = "e";
 /// Directories in [`UPPER`] that sessions see, at `/workspace` and `/home/user`.
 pub(crate) const SHOWN: [&str; 2] = ["workspace", "home"];
 
-/// Smallest size of a disk in bytes. The journal alone takes a quarter of that.
+/// Smallest room for files of a disk, in bytes. The journal alone takes a quarter of that.
 pub const DISK_BYTES_MIN: u64 = 16 << 20;
-/// Largest size of a disk in bytes.
+/// Largest room for files of a disk, in bytes.
 pub const DISK_BYTES_MAX: u64 = 1 << 40;
 /// Fewest files that a disk can have room for.
 pub const DISK_INODES_MIN: u64 = 64;
@@ -448,7 +448,8 @@ impl AttachedDiskImage {
     pub fn copy_to(&self, to: &Path) -> Result<(), DiskError> {
         let copy = image::unnamed(to)?;
         for _ in 0..COPY_TRIES_MAX {
-            // Dirty pages would be written soon, during the copy; this writes them before it.
+            // Dirty pages would be written soon, during the copy; this writes them before it. It
+            // also lets `trim` free deleted blocks, so that those are not copied.
             self.sync()?;
             // Empties the journal, so that the copy needs no recovery. If that fails, the copy
             // shows it.

@@ -73,8 +73,8 @@ const SETTING_UP: u64 = mask(&[
 /// its user.
 const SUPERVISING: u64 = mask(&[CAP_KILL, CAP_SETGID, CAP_SETUID]);
 
-/// CPU time after which a program's priority is lowered: most have ended by then, and the others
-/// yield the processor to younger programs.
+/// CPU time after which a program's processor share is lowered: most have ended by then, and the
+/// others yield the processor to younger programs while there are any.
 const TURN: Duration = Duration::from_millis(100);
 /// Shortest interval between two reads of the CPU account. Bounds both the overshoot and the cost.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -512,9 +512,9 @@ impl GuestSetup<'_> {
         if start.files.is_empty() && start.symlinks.is_empty() {
             return Ok(());
         }
-        // With the program's user's rights, so that the user owns the files. The way that they are
-        // opened keeps them in the workspace: beneath it, without following links, and never over
-        // an existing file.
+        // With the rights of the program's user, so that the user owns the files. The way that they
+        // are opened keeps them in the workspace: beneath it, without following links, and never by
+        // opening an existing file.
         self.as_program(|| {
             workspace::place_files(place.workspace.as_fd(), &start.files, shared)?;
             workspace::place_symlinks(place.workspace.as_fd(), &start.symlinks)
@@ -660,7 +660,8 @@ impl GuestSetup<'_> {
             let ready = sys::poll(&watched, Some(check_in)).step("wait for the program")?;
             let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
             if is_ready(1) {
-                // Without the spawner, an end that looks like the program's would be ours.
+                // The spawner has died, and the sandbox ends with it: the program's end would look
+                // like its own, but is ours.
                 return Err(StepFailure {
                     step: "go on without a spawner".to_owned(),
                     errno: libc::EPIPE,

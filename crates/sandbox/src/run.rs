@@ -43,8 +43,8 @@ const DRAIN_GRACE: Duration = Duration::from_millis(500);
 /// Maximum wait, after a program's end, for a sink to accept its last output.
 const SINK_GRACE: Duration = Duration::from_secs(30);
 /// Maximum number of files with shared content that are sent as descriptors; the content of further
-/// files is sent instead. Together with the streams and ports, they stay below the kernel's limit
-/// of descriptors in one message.
+/// files is sent instead. Together with the streams, the further descriptors and the message's own
+/// file, they stay within the descriptors of one message.
 const SHARED_MAX: usize = 32;
 const _: () = assert!(3 + EXTRA_MAX + SHARED_MAX < sys::MESSAGE_FDS_MAX);
 const _: () = assert!(PORTS_MAX <= sys::MESSAGE_FDS_MAX);
@@ -54,7 +54,7 @@ const SIGNAL_MAX: u8 = 31;
 const REPORT_BYTES_MAX: usize = 1 << 10;
 /// Default working directory of commands.
 const WORKSPACE: &str = "/workspace";
-/// Maximum number of outputs of one command: the limit of descriptors in one message.
+/// Maximum number of outputs of one command: their descriptors fit into one message.
 pub const OUTPUTS_MAX: usize = 64;
 
 /// Why a sandbox failed its caller. The program is not to blame, except for [`SandboxError::File`];

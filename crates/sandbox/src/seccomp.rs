@@ -8,7 +8,7 @@
 //!
 //! The filter is a binary search by call number. The kernel evaluates a new filter for every call
 //! number to learn which are always allowed (`seccomp_cache_prepare`), so a linear filter would
-//! make each start of a program about ten times as expensive in that step.
+//! make that step of each program start about ten times as expensive.
 //!
 //! # References
 //! - <https://docs.kernel.org/userspace-api/seccomp_filter.html>

@@ -32,7 +32,7 @@ pub struct EngineConfig {
     pub image: HostImage,
     /// Interpreters that are started ahead of their programs.
     pub runtimes: Vec<WarmRuntime>,
-    /// Whether to run even if the kernel provides no memory or process limits here.
+    /// True if the engine runs even though the kernel provides no memory or process limits here.
     pub insecure_no_limits: bool,
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn mount_session_scratch(user: Option<u32>) -> Result<(), StepFailure
     make_and_bind(scratch.as_fd(), c"tmp", c"/tmp", 0o1777, user)
 }
 
-/// Sets the limits of `/tmp` and `/dev/shm` of a session together.
+/// Sets the common limits of bytes and files for `/tmp` and `/dev/shm` of a session.
 pub(crate) fn set_session_scratch(bytes: u64, inodes: u64) -> Result<(), StepFailure> {
     let options = disk_options(bytes, inodes.saturating_add(SESSION_INODES));
     let flags = libc::MS_REMOUNT | LOCKED_DOWN;

@@ -19,7 +19,7 @@ pub(crate) enum ComparisonRule {
     },
 }
 
-/// Returns the position where `actual` differs from `expected`, if it does. Does not repeat the
+/// Describes the position where `actual` differs from `expected`, if it does. Does not repeat the
 /// content, because the caller has both.
 pub(crate) fn difference(rule: ComparisonRule, actual: &[u8], expected: &[u8]) -> Option<String> {
     match rule {

@@ -112,9 +112,9 @@ impl OpenGroup {
     }
 }
 
-/// Maximum remaining charge of a memory group that is reset. The kernel charges in steps of 64
-/// pages for each processor and keeps the rest of a step (256 KiB); the remainder covers its own
-/// records of directories that the command accessed. Reported memory peaks are wrong by at most
+/// Maximum remaining charge of a memory group that is reset, in bytes. The kernel charges in steps
+/// of 64 pages for each processor and keeps the rest of a step (256 KiB); the remainder covers its
+/// own records of directories that the command accessed. Reported memory peaks are wrong by at most
 /// this amount, and always by the first part.
 const KEPT_BYTES_MAX: u64 = 2 * (256 << 10) + (128 << 10);
 

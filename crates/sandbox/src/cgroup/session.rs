@@ -13,7 +13,7 @@ use super::command::{CommandGroups, field, number, optional};
 /// Maximum of bytes that are queued in TCP and UDP sockets of a session (version 1). A connection
 /// without a reader holds up to 10 MiB with the kernel's defaults.
 const SOCKET_BYTES_MAX: u64 = 64 << 20;
-/// Maximum of those bytes as a fraction of a session's memory: one of so many parts.
+/// Divisor of a session's memory, of which those bytes may be this part at most.
 const SOCKET_SHARE: u64 = 4;
 
 /// Current usage in groups.

@@ -31,7 +31,7 @@ pub(crate) mod to_session {
     pub(crate) const THAW: u8 = 24;
     /// Start the file helper.
     pub(crate) const FILES: u8 = 25;
-    /// Set the processor share to one of so many equal parts of a whole share.
+    /// Set the processor share to a whole share divided by a number.
     pub(crate) const CPU_SHARE: u8 = 26;
 }
 

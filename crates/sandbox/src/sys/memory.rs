@@ -166,7 +166,8 @@ impl FailurePages {
         Ok(FailurePages(unsafe { &*page.cast::<[[AtomicI32; 2]; Self::PLACES]>() }))
     }
 
-    /// Returns the note at an index, for exclusive use; None if the index is out of range.
+    /// Returns the note at an index, which may have only one user at a time; None if the index is
+    /// out of range.
     pub(crate) fn at(self, place: u16) -> Option<FailurePage> {
         Some(FailurePage { cells: self.0.get(usize::from(place))?, place })
     }

@@ -40,8 +40,8 @@ pub(crate) fn setresgid(gid: u32) -> io::Result<()> {
 
 /// Sets the user and group id for file system checks only.
 pub(crate) fn setfsids(uid: u32, gid: u32) {
-    // SAFETY: touches no memory. These calls return the earlier id and cannot report a failure; the
-    // kernel checks the caller's later file accesses.
+    // SAFETY: touches no memory. These calls return the earlier id and cannot report a failure,
+    // which would show in the owner of files that the caller makes.
     unsafe { libc::syscall(libc::SYS_setfsgid, gid) };
     // SAFETY: likewise.
     unsafe { libc::syscall(libc::SYS_setfsuid, uid) };

@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::OwnedPermit;
 use tokio::sync::mpsc::error::SendError;
 
-/// Bytes that wait for one stream, above which it has no room.
+/// Bytes that wait for one stream, from which on it has no room.
 const STREAM_BYTES_MAX: usize = 1 << 20;
-/// Bytes that wait for all streams of a connection, above which there is no room.
+/// Bytes that wait for all streams of a connection, from which on there is no room.
 const ALL_BYTES_MAX: usize = 4 << 20;
 /// Size of a chunk in addition to its bytes: about its memory overhead.
 const CHUNK_OVERHEAD: usize = 64;

@@ -38,9 +38,9 @@ const ANSWER: u8 = 1;
 const OUTPUT: u8 = 2;
 /// Largest index and descriptor in a tag.
 const TAG_PART_MAX: usize = 15;
-/// Chunks of output that wait for the client. When they are full, programs block.
+/// Maximum number of chunks of output that wait for the client. Beyond it, programs block.
 const OUTPUT_CHUNKS_MAX: usize = 4;
-/// Chunks of input that are passed to a program at a time.
+/// Maximum number of chunks of input in transit to a program.
 const INPUT_CHUNKS_MAX: usize = 4;
 /// Maximum wait of a chunk of input for room, while its program does not read. No other message is
 /// read meanwhile, neither a cancel nor a close.

@@ -25,7 +25,7 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
 const SUBSTITUTE: char = '\u{1a}';
 
 /// Encodes a text for storage. PostgreSQL does not support the character NUL, and names and labels
-/// are untrusted; so NUL is replaced, and so is the empty text, which no comparison is above.
+/// are untrusted; so NUL is replaced, and so is the empty text, because no cursor precedes it.
 pub(super) fn text(original: &str) -> SqlValue {
     if original.is_empty() {
         return SqlValue::Text(format!("{SUBSTITUTE}e"));

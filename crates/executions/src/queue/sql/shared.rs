@@ -307,7 +307,8 @@ impl SqlQueueShared {
         Ok(claims)
     }
 
-    /// Returns whether the window has no more jobs to claim, and the next window is used.
+    /// Returns whether each tenant of the window had its turn, so that the next window is read;
+    /// false if the schedule has all jobs.
     fn moves_on(&self) -> bool {
         match &*self.order.lock() {
             JobOrder::Whole(_) => false,
