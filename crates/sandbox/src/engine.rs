@@ -292,8 +292,7 @@ impl SpawnerLink {
         };
         match (kind, fds.into_iter().next()) {
             (from_spawner::PREPARED, Some(control)) => answer(Ok(control)),
-            // This process had no free descriptor for the connection. The sandbox ends, because its
-            // other end is closed.
+            // This process had no free descriptor for the connection, so the sandbox ends.
             (from_spawner::PREPARED, None) => {
                 let step = "take a sandbox over".to_owned();
                 answer(Err(StepFailure { step, errno: libc::EMFILE }));
@@ -623,8 +622,7 @@ async fn answer(shared: &EngineShared, ticket: Ticket<PreparedKind, PreparedSand
     let give_up_at = time::Instant::now() + PREPARE_TIMEOUT;
     let mut opened = shared.open(kind).await;
     for _ in 1..PREPARE_TRIES {
-        // A spawner that dies takes the sandboxes in preparation with it; another spawner can
-        // prepare them.
+        // Sandboxes in preparation end with their spawner; another one can prepare them.
         let is_over = *shared.closing.borrow() || time::Instant::now() >= give_up_at;
         if is_over || !matches!(opened, Err(SandboxError::Lost(_))) {
             break;

@@ -69,8 +69,7 @@ const SETTING_UP: u64 = mask(&[
     CAP_SYS_ADMIN,
     CAP_SYS_RESOURCE,
 ]);
-/// Capabilities after the last program has started: to kill its processes, and to read outputs as
-/// its user.
+/// Capabilities after the last start: to kill its processes, and to read outputs as its user.
 const SUPERVISING: u64 = mask(&[CAP_KILL, CAP_SETGID, CAP_SETUID]);
 
 /// CPU time after which a program's processor share is lowered: most have ended by then, and the
@@ -190,8 +189,7 @@ pub(crate) fn main(guest: GuestSetup<'_>) -> c_int {
 }
 
 impl GuestSetup<'_> {
-    /// Sends a message to the server. If the server has died, the next read of the socket ends this
-    /// process.
+    /// Sends a message to the server. If that has died, the next read of the socket ends the init.
     fn tell(&self, message: &[u8], fds: &[BorrowedFd<'_>]) {
         let _gone = sys::send(self.control.as_fd(), message, fds);
     }
@@ -201,8 +199,7 @@ impl GuestSetup<'_> {
     /// Separates this process from the spawner and the host, as far as that needs no mount.
     fn isolate(&self) -> Result<(), StepFailure> {
         sys::set_name(c"cove-init").step("name the guest init")?;
-        // Set again below: a change of user id clears it. Until then the lifeline serves the same
-        // purpose.
+        // Set again below: a change of user id clears it. The lifeline covers the time in between.
         sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
             .step("tie to the spawner")?;
         self.close_foreign_descriptors().step("close the spawner's descriptors")?;
@@ -357,8 +354,7 @@ impl GuestSetup<'_> {
         let permitted = sys::capabilities().step("read capabilities").map_err(ours)?;
         let lowered = sys::set_capabilities(SETTING_UP & permitted).step("lower capabilities");
         lowered.map_err(ours)?;
-        // Resolved through directories that a template's steps have made, and so with the rights of
-        // the program's user.
+        // The path leads through a template's files: opened with the rights of the program's user.
         place.workspace = self
             .as_program(|| workspace::open_workdir(workdir))
             .map_err(|failure| (from_guest::FILE, failure))?;
@@ -512,9 +508,8 @@ impl GuestSetup<'_> {
         if start.files.is_empty() && start.symlinks.is_empty() {
             return Ok(());
         }
-        // With the rights of the program's user, so that the user owns the files. The way that they
-        // are opened keeps them in the workspace: beneath it, without following links, and never by
-        // opening an existing file.
+        // With the rights of the program's user, who owns the files. To keep them in the workspace,
+        // they are opened beneath it, without following links, and never if they exist already.
         self.as_program(|| {
             workspace::place_files(place.workspace.as_fd(), &start.files, shared)?;
             workspace::place_symlinks(place.workspace.as_fd(), &start.symlinks)
@@ -561,8 +556,7 @@ impl GuestSetup<'_> {
         })
     }
 
-    /// Makes a parked process the program, and waits until it has executed it: until then it shares
-    /// this memory.
+    /// Makes a parked process the program, and waits for its `execve`: it shares this memory.
     fn release(
         &self,
         place: &GuestEnvironment,
@@ -573,8 +567,7 @@ impl GuestSetup<'_> {
         let plan = ProgramPlan::new(start, self.groups.unlimited(), place.page)?;
         let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         let (child, socket) = (&parked.child, parked.socket.as_fd());
-        // A delay here, for example of an executable on a slow file system, counts as the program's
-        // time.
+        // A delay, above all of an executable on a slow file system, counts as the program's time.
         let timeout = start.limits.wall;
         place
             .parking
@@ -660,8 +653,7 @@ impl GuestSetup<'_> {
             let ready = sys::poll(&watched, Some(check_in)).step("wait for the program")?;
             let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
             if is_ready(1) {
-                // The spawner has died, and the sandbox ends with it: the program's end would look
-                // like its own, but is ours.
+                // The sandbox dies with its spawner: the program's end that follows is not its own.
                 return Err(StepFailure {
                     step: "go on without a spawner".to_owned(),
                     errno: libc::EPIPE,
