@@ -40,7 +40,7 @@ const SERVING: u64 = mask(&[CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID]);
 
 /// Maximum number of programs of one session; their own children count as processes only.
 const PROGRAMS_MAX: usize = 256;
-/// Pages for failures: one for each program and one for the fork server.
+/// Number of notes of failures: one for each program and one for the fork server.
 const NOTES_MAX: u16 = 257;
 const _: () = assert!(PROGRAMS_MAX + 1 == NOTES_MAX as usize);
 const _: () = assert!(NOTES_MAX as usize <= FailurePages::PLACES);

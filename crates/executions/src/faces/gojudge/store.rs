@@ -31,7 +31,7 @@ pub(super) enum FileStoreError {
     /// All tenants together have reached the limit.
     #[error("the server has {0} stored already")]
     Full(String),
-    /// The kernel returned no memory, descriptor or random bytes.
+    /// The kernel provided no memory, descriptor or random bytes.
     #[error("the file cannot be stored")]
     Io(#[from] io::Error),
 }

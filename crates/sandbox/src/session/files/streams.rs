@@ -31,7 +31,7 @@ pub struct OpenFile {
 }
 
 /// Writes content to a file of the sandbox. If it is dropped before [`FileWriter::finish`], no file
-/// remains.
+/// remains, except with [`WriteMode::Append`].
 #[derive(Debug)]
 pub struct FileWriter {
     files: SandboxFiles,
