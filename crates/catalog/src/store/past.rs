@@ -29,9 +29,9 @@ type Stored<T> = std::result::Result<T, SqlStoreError>;
 pub struct PastRelation {
     /// Id, now and then.
     pub id: String,
-    /// Its version; `None` if the log does not record it.
+    /// Version; `None` if the log does not record it.
     pub version: Option<u64>,
-    /// Its metadata file.
+    /// Path of its metadata file.
     pub location: String,
 }
 

@@ -45,7 +45,7 @@ pub struct StorageRow {
     pub locations: Vec<String>,
     /// Settings by which clients reach its files.
     pub settings: StorageSettings,
-    /// Its own key, sealed.
+    /// Key of this storage, sealed.
     pub secret: Option<String>,
     /// Time of the last change.
     pub updated_ms: u64,

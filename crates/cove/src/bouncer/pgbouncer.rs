@@ -1,7 +1,7 @@
 //! `cove bouncer --pgbouncer-ini FILE`: the pooler alone, started and controlled as PgBouncer is.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
