@@ -35,19 +35,19 @@ impl OtherNodes {
         self.nodes.reaches_others()
     }
 
-    /// Notifies a session's successor of the session's layers and then of its stored files.
+    /// Notifies a session's successor of the session's layers and then of its stored files. Returns
+    /// false if a notification is lost.
     pub(crate) fn tell_stored(
         &self,
         node: String,
         manifest: String,
         chain: &[String],
-    ) -> impl Future<Output = ()> + Send + use<> {
+    ) -> impl Future<Output = bool> + Send + use<> {
         let (nodes, layers) = (self.nodes.clone(), chain.join("\n"));
         async move {
-            if !layers.is_empty() {
-                nodes.tell(&node, STORED_LAYERS, Bytes::from(layers)).await;
-            }
-            nodes.tell(&node, STORED, Bytes::from(manifest)).await;
+            let has_told_layers =
+                layers.is_empty() || nodes.tell(&node, STORED_LAYERS, Bytes::from(layers)).await;
+            nodes.tell(&node, STORED, Bytes::from(manifest)).await && has_told_layers
         }
     }
 

@@ -129,20 +129,28 @@ impl ClusterPlace {
     }
 
     /// Notifies the node that would take over a session of its stored files and layers; that node
-    /// removes prefetched files that no longer exist.
-    pub(super) fn announce_stored(&self, entry: &SessionEntry, manifest: &str) {
+    /// removes prefetched files that no longer exist. A notification that is lost is repeated by
+    /// [`Self::announce_again`].
+    pub(super) fn announce_stored(&self, entry: &Arc<SessionEntry>, manifest: &str) {
         let Some(nodes) = self.nodes.get().filter(|it| it.are_reached()) else { return };
         let node = self.membership.taker_of(&entry.id);
         let mut state = entry.state.lock();
         state.announced_to.clone_from(&node);
         if let Some(node) = node {
+            let told = nodes.tell_stored(node.clone(), manifest.to_owned(), &state.row.chain);
+            let entry = Arc::clone(entry);
             // Sent in the background.
-            let told = nodes.tell_stored(node, manifest.to_owned(), &state.row.chain);
-            node::task::spawn(told);
+            node::task::spawn(async move {
+                if !told.await {
+                    let mut state = entry.state.lock();
+                    state.announced_to.take_if(|announced_to| *announced_to == node);
+                }
+            });
         }
     }
 
-    /// Notifies new successors of sessions, after nodes have joined, left or begun to drain.
+    /// Notifies new successors of sessions, after nodes have joined, left or begun to drain, and
+    /// those that a notification did not reach.
     pub(super) fn announce_again(&self, entries: &[Arc<SessionEntry>]) {
         if !self.is_in_cluster() {
             return;

@@ -146,7 +146,7 @@ impl DiskArchive {
     /// the row is written, which only the session's owner can do. The caller holds `storing`.
     async fn stored(
         &self,
-        entry: &SessionEntry,
+        entry: &Arc<SessionEntry>,
         StoredDisk { manifest, replaced }: StoredDisk,
     ) -> Result<(), SessionError> {
         let before = entry.state.lock().row.manifest.replace(manifest.clone());
@@ -191,7 +191,7 @@ impl DiskArchive {
         self.try_snapshot(&at_work.entry, &at_work.body).await;
     }
 
-    async fn try_snapshot(&self, entry: &SessionEntry, body: &SessionSandbox) {
+    async fn try_snapshot(&self, entry: &Arc<SessionEntry>, body: &SessionSandbox) {
         let stored = self.snapshot_of(entry, body).await;
         // A session that was released meanwhile belongs to another server, with its files.
         if let Err(error) = stored
@@ -206,7 +206,7 @@ impl DiskArchive {
 
     async fn snapshot_of(
         &self,
-        entry: &SessionEntry,
+        entry: &Arc<SessionEntry>,
         body: &SessionSandbox,
     ) -> Result<(), SessionError> {
         // The end of the sandbox takes this lock before it stores or removes files.
@@ -224,7 +224,7 @@ impl DiskArchive {
     /// As [`DiskArchive::snapshot_live`].
     pub(super) async fn store_living(
         &self,
-        entry: &SessionEntry,
+        entry: &Arc<SessionEntry>,
         body: &SessionSandbox,
     ) -> Result<(), SessionError> {
         let Some(disk) = body.disk() else {

@@ -104,14 +104,14 @@ impl PeerForwarder {
         self.ask_all(role, &Method::POST, path, body, TELL_BYTES_MAX).await;
     }
 
-    /// Sends a notification to another node, at an internal path. It is lost if the node cannot be
-    /// reached, or does not answer in time.
-    pub async fn tell(&self, node: &str, path: &str, body: Bytes) {
-        let Ok(path) = path.parse::<uri::PathAndQuery>() else { return };
-        if let Some(target) = self.address(node) {
-            let sent = for_node_alone(&target, Method::POST, path, body);
-            self.ask(&target, sent, TELL_BYTES_MAX).await;
-        }
+    /// Sends a notification to another node, at an internal path. Returns false if it is lost: if
+    /// the node cannot be reached, does not answer in time, or answers with a server error.
+    pub async fn tell(&self, node: &str, path: &str, body: Bytes) -> bool {
+        let Ok(path) = path.parse::<uri::PathAndQuery>() else { return false };
+        let Some(target) = self.address(node) else { return false };
+        let sent = for_node_alone(&target, Method::POST, path, body);
+        let answer = self.ask(&target, sent, TELL_BYTES_MAX).await;
+        answer.is_some_and(|(status, _)| !status.is_server_error())
     }
 
     /// Queries all other nodes of a role at an internal path. Answers that are late or too long are
