@@ -225,6 +225,10 @@ async fn remove(config: &CoveConfig, server: &Remote, services: &[LoadService]) 
         };
         removed.with_context(|| format!("remove what was made for `{}`", service.name()))?;
     }
+    // Requests that were in flight when the load ended may have created more since.
+    if services.contains(&LoadService::Executions) {
+        super::work::cancel_labelled(server, LOAD).await?;
+    }
     Ok(())
 }
 
