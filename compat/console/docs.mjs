@@ -22,7 +22,7 @@ async function searchAndFollow(page, expect) {
   await page.waitForSelector('#results li:first-child a:has-text("Verdicts")');
   await page.keyboard.press('Enter');
   await page.keyboard.press('Enter');
-  await page.waitForSelector('h1:text("What holds sandboxed code")');
+  await page.waitForSelector('h1:text("The sandbox")');
   expect(page.url().endsWith('sandbox.html#verdicts'), `the result leads to its section: ${page.url()}`);
 }
 
