@@ -736,8 +736,8 @@ async fn run_background_tasks(
     languages.announce_preparation();
     let background = async {
         let prepare = async {
-            // Versions first, because callers may request them.
-            languages.probe().await;
+            // All ways first: preparation takes minutes, and the list of languages shows them.
+            languages.choose_ways().await;
             languages.prepare(sandbox::tied).await;
         };
         let certificate = async {

@@ -181,8 +181,20 @@ impl Languages {
         self.list()
     }
 
+    /// Selects the way of every language. Runs only the tools whose version decides; those of other
+    /// tools are detected when they are first asked for, because a Java compiler that tells its
+    /// version takes more CPU than the start of a server.
+    pub fn choose_ways<'a>(&'a self) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            for language in self.inner.languages.values() {
+                // A language that cannot be used has its reason in the list.
+                drop(self.choose_way(language).await);
+            }
+        })
+    }
+
     /// Detects the versions of all tools in use, concurrently. Later calls return at once.
-    pub fn probe<'a>(&'a self) -> Boxed<'a, ()> {
+    fn probe<'a>(&'a self) -> Boxed<'a, ()> {
         Box::pin(async move {
             let mut tools = BTreeSet::new();
             for language in self.inner.languages.values() {
@@ -208,7 +220,7 @@ impl Languages {
     }
 
     /// Marks languages with prepared files as being prepared, before the first request:
-    /// [`Languages::prepare`] begins only when versions are known.
+    /// [`Languages::prepare`] begins only when ways are chosen.
     pub fn announce_preparation(&self) {
         for language in self.inner.languages.values() {
             language
