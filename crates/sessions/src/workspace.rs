@@ -694,7 +694,25 @@ async fn drop_elsewhere(layers: Vec<Arc<AttachedLayer>>) -> Result<(), SessionEr
 async fn blocking<T: Send + 'static>(
     body: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
 ) -> Result<T, SessionError> {
-    node::task::blocking(body).await.map_err(SessionError::internal)?
+    let done = node::task::blocking(body).await.map_err(SessionError::internal)?;
+    done.map_err(or_disk_full)
+}
+
+/// Converts an internal error that the full disk of the server caused. Free space is measured once
+/// a second, so a request may fail here before it is rejected for lack of space.
+fn or_disk_full(error: SessionError) -> SessionError {
+    let SessionError::Internal(cause) = &error else { return error };
+    let mut source = Some(&**cause as &(dyn std::error::Error + 'static));
+    while let Some(cause) = source {
+        let io = cause.downcast_ref::<io::Error>();
+        if io.is_some_and(|error| error.kind() == io::ErrorKind::StorageFull) {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "the server's disk is full");
+            return SessionError::DiskFull("the server's disk is full".to_owned());
+        }
+        source = cause.source();
+    }
+    error
 }
 
 fn unavailable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SessionError {

@@ -257,3 +257,26 @@ fn what_was_changed_in_the_store_is_refused() {
     };
     check(&more, "a wrong number of pieces");
 }
+
+#[test]
+fn a_full_disk_is_reported_as_such() {
+    let check = |kind: std::io::ErrorKind, is_full: bool| {
+        let source = std::io::Error::from(kind);
+        let nested = sandbox::DiskError::Io {
+            step: "copy the template to",
+            path: PathBuf::from("/x"),
+            source,
+        };
+        for error in
+            [SessionError::internal(nested), SessionError::internal(std::io::Error::from(kind))]
+        {
+            let error = super::or_disk_full(error);
+            assert_eq!(matches!(error, SessionError::DiskFull(_)), is_full, "{error:?}");
+            assert_eq!(matches!(error, SessionError::Internal(_)), !is_full, "{error:?}");
+        }
+    };
+    check(std::io::ErrorKind::StorageFull, true);
+    check(std::io::ErrorKind::PermissionDenied, false);
+    let ended = super::or_disk_full(SessionError::Ended);
+    assert!(matches!(ended, SessionError::Ended));
+}
