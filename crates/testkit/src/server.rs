@@ -15,7 +15,10 @@ use crate::{Client, NetworkPlace, Scratch, log, process, until};
 
 /// Library that simulates another system time, from Debian's package `libfaketime`.
 const LIBFAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
-/// Time to start, which includes checks of language versions on a busy machine.
+/// Languages of servers whose configuration names none: the built-in ones without a compiled
+/// standard library of Go, which takes more than a minute of processor time.
+const LANGUAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cove/tests/cases/languages.toml");
+/// Time to start on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time to stop after SIGTERM when no work is running.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
@@ -185,8 +188,11 @@ impl Server {
         binary: &str,
         arguments: &[&str],
         config: Option<&str>,
-        environment: Vec<(&'static str, String)>,
+        mut environment: Vec<(&'static str, String)>,
     ) -> Server {
+        if !config.is_some_and(|config| config.contains("languages")) {
+            environment.push(("COVE_EXECUTIONS__LANGUAGES", LANGUAGES.to_owned()));
+        }
         let mut all = vec!["serve"];
         let listeners = ["--http", "--bouncer", "--bouncer-mysql"];
         let addresses = [4100, 6432, 6033].map(|port| place.listener(port).to_string());
