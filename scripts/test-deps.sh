@@ -72,7 +72,7 @@ need man-db man
 need git git
 need procps ps
 # Clients of Piston and Judge0, and a service like S3, are installed into environments of their own.
-python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing+=(python3 python3-venv)
+python3 -c 'import pip, venv' > /dev/null 2>&1 || missing+=(python3 python3-pip python3-venv)
 # A sandbox shows /usr; an interpreter in a home directory is not what the tests are about.
 [ -x /usr/bin/python3 ] || missing+=(python3)
 # Installs packages in builds of templates.

@@ -31,7 +31,7 @@
 //! | `balancer.rs` | HAProxy in front of several servers |
 //! | `cutter.rs` | proxy that breaks connections at a chosen byte |
 //! | `documents.rs` | example documents of Iceberg |
-//! | `npm.rs` | npm packages, installed once |
+//! | `npm.rs`, `pip.rs` | packages of Node.js and Python, installed once |
 //! | `log.rs` | unlisted WARN and ERROR lines |
 //! | `scratch.rs` | temporary directories |
 //! | `wait.rs` | deadlines; the only reader of the clock here |
@@ -51,6 +51,7 @@ pub mod my;
 mod network;
 mod npm;
 pub mod pg;
+mod pip;
 mod postgres;
 pub mod process;
 mod receiver;
@@ -77,6 +78,7 @@ pub use npm::{install_packages, packaged_node};
 pub use pg::{
     PgAddress, PgAnswer, PgBatch, PgClient, PgError, PgFailure, PgMessage, PgNotification,
 };
+pub use pip::{pip_install, python_environment};
 pub use postgres::Postgres;
 pub use receiver::{Delivered, Receiver, TAKEN};
 pub use redis::Redis;

@@ -1,13 +1,12 @@
 //! S3 service of a test: moto's, which verifies signatures with Amazon's own library.
 
-use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use crate::service::{Service, free_port};
-use crate::{Client, Request, Scratch};
+use crate::{Client, Request, Scratch, python_environment};
 
 /// File of the Python packages that it requires.
 const REQUIREMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../compat/s3.txt");
@@ -110,30 +109,8 @@ fn interpreter() -> &'static Path {
         // Relative to the test binary: `target/debug/deps/name`.
         let program = std::env::current_exe().expect("the name of the test");
         let target = program.ancestors().nth(3).expect("a directory for what is built");
-        let home = target.join("tmp/s3-python");
-        fs::create_dir_all(&home).expect("make a directory for Python");
-        // Several tests may create it concurrently.
-        let lock = File::create(home.with_extension("lock")).expect("create a lock");
-        lock.lock().expect("lock");
-        let (python, made) = (home.join("bin/python"), home.join("made-of"));
-        let wanted = fs::read(REQUIREMENTS).expect("read what is required");
-        if fs::read(&made).ok().as_ref() != Some(&wanted) {
-            step(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home));
-            let mut install = Command::new(&python);
-            install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
-            step(install.arg(REQUIREMENTS));
-            fs::write(&made, wanted).expect("say what it was made of");
-        }
-        python
+        python_environment(Path::new(REQUIREMENTS), &target.join("tmp/s3-python"))
     })
-}
-
-fn step(command: &mut Command) {
-    let output = command.output().unwrap_or_else(|error| {
-        panic!("the tests of object stores need {command:?}: {error}; see scripts/test-deps.sh")
-    });
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?} failed:\n{errors}");
 }
 
 #[cfg(test)]

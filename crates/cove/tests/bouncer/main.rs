@@ -49,6 +49,7 @@ mod mysql_tenants;
 mod mysql_versions;
 mod pg_state;
 mod readers;
+#[expect(dead_code, reason = "the other binaries need more of it")]
 #[path = "../shared.rs"]
 mod shared;
 mod support;

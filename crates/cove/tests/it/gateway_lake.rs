@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use testkit::{Postgres, S3, Scratch, Server};
+use testkit::{Postgres, S3, Scratch, Server, pip_install};
 
 use crate::gateway::{CANARY, audit};
 use crate::sessions_support::{DISK_BYTES, Sessions, config};
@@ -43,9 +43,8 @@ pub(crate) fn inside_packages(requirements: &str, directory: &str) -> PathBuf {
     let (files, made) = (directory.join("files"), directory.join("made-of"));
     if fs::read_to_string(&made).ok().as_deref() != Some(wanted.as_str()) {
         drop(fs::remove_dir_all(&directory));
-        let mut install = Command::new(interpreter());
-        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        install.args(["--only-binary=:all:", "--no-compile", "--python-version", version.trim()]);
+        let mut install = pip_install(interpreter());
+        install.args(["--only-binary=:all:", "--python-version", version.trim()]);
         install.arg("--target").arg(&files).arg("-r").arg(&requirements);
         finish(&mut install);
         fs::write(&made, wanted).unwrap();

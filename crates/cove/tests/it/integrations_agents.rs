@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use testkit::{Scratch, Server, install_packages, until};
+use testkit::{Scratch, Server, install_packages, pip_install, until};
 
 use crate::e2b;
 use crate::sessions_claude::{KEY, Model, claude_program};
@@ -126,10 +126,7 @@ fn inspect(recipe: &Recipe) -> PathBuf {
         for file in files {
             fs::copy(recipe.directory().join(place(file)), copy.join(place(file))).unwrap();
         }
-        let mut install = Command::new(&python);
-        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        install.args(["--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall"]);
-        finish(install.arg(&copy));
+        finish(pip_install(&python).args(["--no-deps", "--force-reinstall"]).arg(&copy));
     }
     python
 }

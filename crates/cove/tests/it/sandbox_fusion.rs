@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use testkit::{Client, Request, Response, Server, process, until};
+use testkit::{Client, Request, Response, Server, pip_install, process, until};
 
 use crate::foreign;
 use crate::shared::{COMPAT, LANGUAGES, finish, interpreter};
@@ -97,8 +97,7 @@ fn verl_package() -> PathBuf {
     let made = directory.join("made-of");
     if fs::read(&made).ok() != Some(fs::read(&wanted).unwrap()) {
         fs::remove_dir_all(&directory).ok();
-        let mut install = Command::new(python);
-        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        let mut install = pip_install(python);
         finish(install.arg("--no-deps").arg("--target").arg(&directory).arg("-r").arg(&wanted));
         fs::copy(&wanted, &made).unwrap();
     }

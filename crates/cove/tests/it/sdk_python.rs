@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use testkit::{Scratch, Server};
+use testkit::{Scratch, Server, pip_install};
 
 use crate::gateway::{CANARY, stage};
 use crate::shared::{COMPAT, finish, interpreter_with};
@@ -61,18 +61,15 @@ fn the_wheel_brings_all_that_it_needs_and_its_suite_passes() {
 
     // What is declared is enough: an environment in which nothing else was installed.
     let environment = scratch.path().join("alone");
-    finish(Command::new("python3").args(["-m", "venv"]).arg(&environment));
+    finish(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&environment));
     let python = environment.join("bin/python");
-    let mut install = Command::new(&python);
-    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    finish(install.arg(&wheel));
+    finish(pip_install(&python).arg(&wheel));
     let mut first = Command::new(&python);
     first.args(["-c", "from cove import Cove; print(Cove().run(argv=['/bin/echo', 'hi']).stdout)"]);
     at_server(&mut first, &stage.server);
     assert_eq!(finish(first.current_dir(scratch.path())), "hi\n\n");
 
-    let mut again = tool(&["pip", "install", "--quiet", "--disable-pip-version-check"]);
-    finish(again.args(["--no-deps", "--force-reinstall"]).arg(&wheel));
+    finish(pip_install(&tools()).args(["--no-deps", "--force-reinstall"]).arg(&wheel));
     let mut suite = tool(&["pytest", "-p", "no:cacheprovider", "-rs"]);
     at_server(&mut suite, &stage.server);
     suite.env("COVE_BINARY", COVE).env("COVE_TEST_PASSWORD", CANARY);
