@@ -139,6 +139,7 @@ fn the_rust_sdk_uses_tools_and_resources() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-mcp-rust");
     let mut build = Command::new("cargo");
     build.args(["build", "--quiet", "--locked", "--target-dir"]).arg(&target);
+    build.env("CARGO_PROFILE_DEV_DEBUG", "0");
     finish(build.current_dir(compat().join("rust")));
     let program = target.join("debug/cove-compat-mcp");
     let server = serve();
