@@ -5,7 +5,7 @@ The shape is that of E2B's clients: a `type`, a title, axes, and the elements of
 
 import re
 
-# Points of one chart that are told; a longer one is shown as a picture alone.
+# Most points of one chart's data. A chart with more points is sent as a picture without data.
 POINTS_MAX = 20000
 
 

@@ -1,8 +1,9 @@
 // Context of a code interpreter: runs cells of JavaScript or TypeScript, one after the other.
 //
-// Lines of JSON come and go on descriptor 3. Cells are evaluated as the console of a debugger does
-// it: a `let` or `const` may be declared again, and `await` stands at the top level. Called with
-// `require` and with `load`, an `import()` that resolves from the working directory.
+// The server and the context exchange lines of JSON on descriptor 3. Cells are evaluated in the
+// REPL mode of the inspector: a `let` or `const` may be declared again, and `await` may stand at
+// the top level. The arguments are `require` and `load`, an `import()` that resolves from the
+// working directory.
 'use strict';
 
 const net = require('net');
@@ -14,11 +15,11 @@ const inspector = require('inspector');
 const { Module, createRequire, stripTypeScriptTypes } = require('module');
 const { spawnSync } = require('child_process');
 
-// A representation that is longer is cut, or left out if it is not plain text.
+// Longest representations. Longer plain text is cut; other longer representations are left out.
 const TEXT_MAX = 2 << 20;
 const JSON_MAX = 1 << 20;
 const RESULT_MAX = 4 << 20;
-// A message is no longer, whatever escapes make of it. Text of an error.
+// Longest message, with its JSON escapes, and longest text of an error.
 const MESSAGE_MAX = 11 << 20;
 const ERROR_MAX = 256 << 10;
 
@@ -38,7 +39,7 @@ const send = (message) => {
 
 // ---- source text ---------------------------------------------------------------------------------
 
-/** Where strings, comments, templates and regular expressions are, as [start, end) pairs. */
+/** Positions of strings, comments, templates and regular expressions, as [start, end) pairs. */
 function literals(code) {
   const spans = [];
   const depth = [];
@@ -110,7 +111,7 @@ const DECLARATION = new RegExp([
   '|\\bimport(?=\\s*\\()',
 ].join(''), 'g');
 
-/** Makes calls of what imports modules: what a debugger evaluates cannot import by itself. */
+/** Replaces imports by calls of `__import`: code that the inspector evaluates cannot import. */
 function withImports(code) {
   if (!code.includes('import')) return code;
   const spans = literals(code);
@@ -129,7 +130,7 @@ function withImports(code) {
   });
 }
 
-/** TypeScript without its types. */
+/** Returns TypeScript code without its types. */
 function withoutTypes(code) {
   if (stripTypeScriptTypes !== undefined) return stripTypeScriptTypes(code, { mode: 'transform' });
   const options = [
@@ -208,7 +209,7 @@ function fail(error) {
   });
 }
 
-/** The stack without what is below the cell. */
+/** Returns the stack of an error without the frames below the cell. */
 function trace(error) {
   const lines = String(error.stack || error).split('\n');
   const end = lines.findIndex((line) => /cove-context|node:inspector/.test(line));
@@ -223,7 +224,7 @@ process.on('SIGINT', () => { if (interrupt !== null) interrupt(); });
 class Interrupted extends Error {}
 Interrupted.prototype.name = 'KeyboardInterrupt';
 
-/** The value behind what a debugger answers with. */
+/** Returns the value to which an inspector's remote object refers. */
 async function valueOf(remote) {
   if (remote.objectId === undefined) {
     if (remote.unserializableValue === undefined) return remote.value;
@@ -255,8 +256,8 @@ async function evaluate(code) {
   interrupted.catch(() => {});
   let evaluation;
   globalThis.__begin = () => {
-    // Told while an interrupt is heeded. What runs at once may never let the socket be written
-    // again, so that it waits until this was.
+    // Sent while interrupts are handled. Synchronous code of the cell could block all further
+    // writes to the socket, so the evaluation starts only after this message was written.
     send({ type: 'running' });
     if (control.writableLength > 0) return;
     evaluation = post('Runtime.evaluate', {
@@ -265,10 +266,10 @@ async function evaluate(code) {
     evaluation.catch(() => {});
   };
   try {
-    // What runs at once is interrupted by this, what waits by the handler of the signal.
+    // `breakOnSigint` interrupts synchronous code; the signal's handler interrupts a pending await.
     do {
       await new Promise((written) => { control.write('', written); });
-      // While the socket took what the round before had told.
+      // An interrupt may arrive while the socket writes the message of the previous round.
       if (wasInterrupted) throw new Interrupted('the cell was interrupted');
       vm.runInThisContext('__begin()', { breakOnSigint: true, filename: 'cove-context' });
     } while (evaluation === undefined);
@@ -308,7 +309,7 @@ async function run(request) {
     // Sets the peak to what is resident now (proc_pid_clear_refs(5)).
     fs.writeFileSync('/proc/self/clear_refs', '5');
   } catch {
-    // Then it is that of the context's whole life.
+    // The peak then covers the whole life of the context.
   }
   const began = process.cpuUsage();
   let failed = false;
@@ -360,7 +361,7 @@ function begin(start) {
   Object.defineProperty(globalThis, '__import', {
     value: (name) => load(/^\.{0,2}\//.test(name) ? path.resolve(name) : name),
   });
-  // As a fresh Node.js has them for its console.
+  // The REPL of Node.js defines the same globals.
   for (const name of Module.builtinModules) {
     if (name.startsWith('_') || name.includes('/') || name in globalThis) continue;
     Object.defineProperty(globalThis, name, {

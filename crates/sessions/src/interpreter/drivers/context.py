@@ -1,11 +1,11 @@
 # Context of a code interpreter: runs cells of Python, one after the other, in one namespace. The
 # definitions of `PlainCells` stand before it.
 #
-# Lines of JSON come and go on one socket. Standard output and standard error are pipes of their own,
-# so that output of child processes and of native code arrives as well, byte by byte.
+# The server and the context exchange lines of JSON on one socket. Standard output and standard
+# error are separate pipes, so the server also receives output of child processes and native code.
 #
-# IPython runs the cells where it is installed: then magics, `!`, rich display and its tracebacks
-# work. Without it `PlainCells` run them.
+# If IPython is installed, it runs the cells, with magics, `!`, rich display and its tracebacks.
+# Otherwise `PlainCells` runs them.
 
 import array
 import ctypes
@@ -18,25 +18,25 @@ import threading
 import time
 import warnings
 
-# A representation that is longer is left out, or cut if it is plain text. What is JSON is decoded
-# by the server, which has its own and larger limit.
+# Longest representations. Longer plain text is cut; other longer representations are left out. The
+# server decodes JSON representations, with its own, larger limit.
 TEXT_MAX = 4 << 20
 JSON_MAX = 1 << 20
 RESULT_MAX = 8 << 20
-# A message is no longer, whatever escapes make of it.
+# Longest message, with its JSON escapes.
 MESSAGE_MAX = 11 << 20
-# Text of an error.
+# Longest text of an error.
 ERROR_MAX = 256 << 10
 # MIME types whose value is JSON rather than text.
 JSON_TYPES = ("application/json", "e2b/data", "e2b/chart")
 # Descriptors of a context: its socket, its standard output and its standard error.
 CONTEXT_FDS = 3
-# Threads that a refusal names.
+# Most threads that the message of a refused fork names.
 NAMED_THREADS_MAX = 8
 # Signal that a process gets when its parent ends (prctl(2)).
 PR_SET_PDEATHSIG = 1
 
-# Process id of the parked interpreter, in what was forked from it.
+# Process id of the parked interpreter; set in processes that were forked from it.
 parked_pid = None
 
 
@@ -46,7 +46,7 @@ class Channel:
     def __init__(self, fd):
         self.socket = socket.socket(fileno=fd)
         self.pending = b""
-        # Descriptors that came with the last message.
+        # Descriptors received with the last message.
         self.fds = array.array("i")
 
     def receive(self):
@@ -120,7 +120,7 @@ def extra_data(value):
         elif isinstance(value, (list, dict)):
             data["application/json"] = plain_json(value)
     except Exception:
-        # What cannot be shown so is shown otherwise.
+        # The value's other representations are shown.
         pass
     return {name: item for name, item in data.items() if item is not None}
 
@@ -217,7 +217,7 @@ def patch_pillow(module, output):
             try:
                 output.show(bundle(image), False)
             except Exception:
-                # A picture whose mode PNG does not have is saved all the same.
+                # PNG does not support the picture's mode. The file is saved; nothing is shown.
                 pass
 
     module.Image.show = show
@@ -276,7 +276,7 @@ def make_ipython():
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
-    # Its thread and its file would not survive a fork.
+    # The thread and the file of the history would not survive a fork.
     HistoryManager.enabled = False
 
     class ResultHook(DisplayHook):
@@ -329,7 +329,7 @@ def make_ipython():
     config.InteractiveShell.xmode = "Context"
     ContextShell.displayhook_class = ResultHook
     ContextShell.display_pub_class = ResultPublisher
-    # The name that `get_ipython` and `display` look for.
+    # `get_ipython` and `display` use the singleton instance.
     shell = ContextShell.instance(config=config)
     formatter = shell.display_formatter.format
 
@@ -383,7 +383,7 @@ class PlainRunner:
         cells = PlainCells(output.show, fail, extra_data)
         self.run = cells.run
         self.leave_loop = cells.leave_loop
-        # At the end, so that a cell may install the true ones.
+        # At the end, so that the real modules take precedence if a cell installs them.
         sys.meta_path.append(DisplayModules(cells))
 
 
@@ -470,14 +470,14 @@ def run_cell(request, channel, output, runner):
     began = usage()
     try:
         try:
-            # Outside of a cell an interrupt does nothing. The server holds one back until it is told.
+            # Outside of cells, interrupts are ignored; the server delays one until `running`.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             channel.send({"type": "running"})
             runner.run(request["code"], request["count"])
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt as error:
-        # One that comes as the cell ends is raised before the call above.
+        # Raised before `SIG_IGN` was set, if the interrupt arrived as the cell ended.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if not output.has_failed:
             output.fail("KeyboardInterrupt", error, "KeyboardInterrupt")
@@ -497,7 +497,7 @@ def run_cell(request, channel, output, runner):
 
 # ---- copies --------------------------------------------------------------------------------------
 
-# What a copy must not close: its origin still uses it.
+# Objects that a copy must not close, because its origin still uses them.
 left_alone = []
 
 
@@ -528,7 +528,7 @@ def other_tasks():
                 with open("/proc/self/task/%d/comm" % task) as file:
                     name = "%s (native)" % file.read().strip()
             except OSError:
-                # It has ended meanwhile.
+                # The thread has ended meanwhile.
                 continue
         names[task] = name
     return names
@@ -552,7 +552,7 @@ def fork_context(request, channel, runner):
             raise OSError("it was not forked from a parked interpreter")
         flush()
         with warnings.catch_warnings():
-            # Newer interpreters warn about threads, which the caller has been told of.
+            # Newer interpreters warn about threads; the caller has forced the fork.
             warnings.simplefilter("ignore")
             child = os.fork()
     except OSError as error:
@@ -574,7 +574,7 @@ def has_failed(child):
     try:
         return os.waitpid(child, 0)[1] != 0
     except ChildProcessError:
-        # A cell has children reaped as they end.
+        # The child was reaped already, for example because a cell ignores SIGCHLD.
         return False
 
 
@@ -595,8 +595,8 @@ def become_copy(channel, fds, runner):
         os.close(stdout)
         os.close(stderr)
         seed_again()
-        # The loop waits on a descriptor of the kernel's that both processes have: a copy that closed
-        # it, or used it, would change what its origin waits for.
+        # Both processes share the loop's epoll instance: if the copy closed or used the loop, the
+        # set of descriptors that the origin waits for would change.
         left_alone.append(runner.leave_loop())
         copied = Channel(control)
         copied.send({"type": "ready", "pid": os.getpid()})

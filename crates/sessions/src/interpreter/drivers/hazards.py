@@ -1,15 +1,15 @@
-# What would keep an interpreter from forking, in this installation: for `cove doctor`. The definitions
-# of the parked interpreter stand before it.
+# Finds modules of this installation that prevent an interpreter from forking, for `cove doctor`.
+# The definitions of the parked interpreter stand before this file.
 #
-# Modules are imported twice, each time in a process of its own: as the parked interpreter imports
-# them, and without the variables that tell libraries to start no threads. One line of JSON says what
-# each has started.
+# Two processes import the modules: one as the parked interpreter does, one without the variables
+# that keep libraries from starting threads. One line of JSON reports the threads and libraries of
+# each module.
 
 import re
 
-# Time that one of the processes may take.
+# Time limit of each process.
 STEP_SECONDS = 45
-# Libraries that start threads, by the names of their files.
+# File names of libraries that start threads.
 LIBRARIES = re.compile(
     r"lib(?:[a-z]*openblas|gomp|[io]omp5?|omp|mkl|blis|arrow|jemalloc|tbb|torch)[^/ ]*\.so")
 
@@ -69,7 +69,7 @@ def module_hazards(modules):
 def as_parked(modules):
     rows = module_hazards(modules)
     numpy = sys.modules.get("numpy")
-    # A product and a decomposition hang in a copy where a library's lock was held.
+    # A product and a decomposition hang in a copy if a library's lock was held during the fork.
     works = None if numpy is None or other_tasks() else in_child(lambda: calculates(numpy))
     return {"modules": rows, "copy_calculates": None if numpy is None else bool(works)}
 

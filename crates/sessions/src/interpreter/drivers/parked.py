@@ -10,7 +10,7 @@ done so all the same.
 
 import select
 
-# Each library starts one thread for each processor unless it is told not to, most of them while
+# Variables that keep libraries from starting one thread per processor, which most of them do while
 # they are imported.
 THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -19,7 +19,7 @@ THREAD_VARIABLES = (
 for name in THREAD_VARIABLES:
     os.environ[name] = "1"
 
-# Makes a process the parent of descendants whose own has ended (prctl(2)).
+# Makes a process the parent of descendants whose own parent has ended (prctl(2)).
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -34,7 +34,7 @@ def preload(modules):
         try:
             importlib.import_module(name)
         except Exception:
-            # Not installed, or broken: the cell that imports it says so.
+            # Not installed, or broken: the cell that imports the module gets the error.
             continue
         if threads() > 1:
             return loaded, name
@@ -67,18 +67,18 @@ class Parked:
             os._exit(1)
         numpy = sys.modules.get("numpy")
         if numpy is not None:
-            # The first product allocates what copies then share.
+            # The first product allocates buffers, which the copies then share.
             numpy.dot(numpy.ones((32, 32)), numpy.ones((32, 32)))
             if threads() > 1:
                 self.send({"event": "threads", "module": "numpy"})
                 os._exit(1)
         gc.collect()
-        # What there is now is never looked at by a collection of a copy, so that its pages stay
+        # Copies exclude the present objects from garbage collection, so that their pages stay
         # shared.
         gc.freeze()
         gc.enable()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # Copies of contexts become its children.
+        # Copies of contexts become children of this process.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -105,7 +105,7 @@ class Parked:
                 return
             number = self.children.pop(pid, None)
             if number is None:
-                # What a program of a cell has left behind, or a copy that ended too early.
+                # An orphan of a cell's program, or a copy that ended before it was adopted.
                 continue
             code = os.waitstatus_to_exitcode(status)
             self.send({
@@ -118,7 +118,7 @@ class Parked:
     def request(self, wake, woken):
         data, rights = receive_with_fds(self.socket, 1 << 18)
         if not data:
-            # The server is gone, or does not want contexts any more.
+            # The server has exited, or needs no more contexts.
             for pid in self.children:
                 self.signal(pid, signal.SIGKILL)
             os._exit(0)
@@ -140,7 +140,7 @@ class Parked:
         try:
             os.killpg(pid, number)
         except ProcessLookupError:
-            # It has not begun a group of its own yet.
+            # The context has not called `setsid` yet.
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
@@ -150,7 +150,7 @@ class Parked:
         """Takes a copy of a context as a context."""
         try:
             with open("/proc/%d/stat" % pid) as file:
-                # The name of the program, in brackets, may have any character.
+                # The program's name, in parentheses, may contain any character.
                 parent = int(file.read().rpartition(")")[2].split()[1])
         except (OSError, ValueError):
             parent = None
@@ -186,7 +186,7 @@ class Parked:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        # A context does not outlive who reports its end.
+        # A context does not outlive the parked interpreter, which reports its end.
         end_with_parent(parent)
         self.socket.close()
         os.close(wake)
