@@ -1,4 +1,4 @@
-//! Command-line definitions, and the help that teaches them.
+//! Command-line definitions, with their help.
 
 mod audit;
 mod backup;
@@ -406,14 +406,14 @@ pub(crate) struct RunArgs {
     pub(crate) grants: Vec<Grant>,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    // Last, because its heading holds for everything that follows.
+    // Last, because the help heading of `LimitArgs` applies to all arguments after it.
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 }
 
 #[cfg(test)]
 mod tests {
-    //! The forms that the documentation shows.
+    //! Tests of the command lines that the documentation shows.
 
     use super::*;
 

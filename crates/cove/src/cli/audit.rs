@@ -1,4 +1,4 @@
-//! Command-line definitions of `cove audit`: records of what sandboxes did with their grants.
+//! Command-line definitions of `cove audit`: records of the use of grants by sandboxes.
 
 use std::num::NonZeroUsize;
 
@@ -97,7 +97,7 @@ pub(crate) struct SandboxAuditArgs {
 /// Order of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RecordOrder {
-    // Described at the option: help of values would write all options in another style.
+    // The option's help describes the values: help of a value would make clap use its long layout.
     Asc,
     Desc,
 }

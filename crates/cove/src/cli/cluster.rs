@@ -1,4 +1,4 @@
-//! Command-line definitions of `cove cluster`, which makes several servers one.
+//! Command-line definitions of `cove cluster`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Arguments that several commands have, and the shape of their help.
+//! Arguments shared by several commands, and the layout of their help.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub(crate) struct SharedKeyArgs {
 }
 
 impl SharedKeyArgs {
-    /// Returns what to do with keys that differ.
+    /// Returns the check for keys that differ.
     pub(crate) const fn check(self) -> KeyCheck {
         if self.replace_keys { KeyCheck::Replace } else { KeyCheck::Compare }
     }

@@ -9,10 +9,10 @@ use clap::{Args, Subcommand};
 use super::common::HELP_TEMPLATE;
 use super::remote::ServerArgs;
 
-/// Reads the part of a short form behind its colon.
+/// Parser of the part of a short form after its colon.
 type FormParser = fn(&str) -> Result<Grant, String>;
 
-/// Short forms with a name: kind, how the rest is written, and its parser.
+/// Short forms with a name: kind, syntax of the rest, and its parser.
 const NAMED_FORMS: [(&str, &str, FormParser); 4] = [
     ("postgres", "TENANT[:rw]", |rest| database(rest).map(Grant::Postgres)),
     ("mysql", "TENANT[:rw]", |rest| database(rest).map(Grant::Mysql)),
@@ -21,9 +21,9 @@ const NAMED_FORMS: [(&str, &str, FormParser); 4] = [
 ];
 /// Short form of the model, which has no name.
 const MODEL_FORM: &str = "model";
-/// Ends a grant that is to write, too.
+/// Suffix of a grant with write access.
 const READ_WRITE: &str = ":rw";
-/// Bytes of a file with a grant.
+/// Largest size of a file with a grant, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// `cove grants`.
@@ -120,13 +120,13 @@ pub(crate) struct GrantOptions {
 }
 
 impl GrantOptions {
-    /// The grants; nothing where neither them nor that there are none was said.
+    /// Returns the grants; `None` if neither grants nor `--no-grants` were specified.
     pub(crate) fn chosen(&self) -> Option<Vec<Grant>> {
         (self.no_grants || !self.grants.is_empty()).then(|| self.grants.clone())
     }
 }
 
-/// Parses a grant. All that its short form cannot say is said in JSON, as the API has it.
+/// Parses a grant: a short form, or the JSON of the API for options that the short form lacks.
 pub(crate) fn parse_grant(text: &str) -> Result<Grant, String> {
     if let Some(path) = text.strip_prefix('@') {
         let reading = |error| format!("read `{path}`: {error}");
@@ -148,7 +148,7 @@ pub(crate) fn parse_grant(text: &str) -> Result<Grant, String> {
     }
 }
 
-/// All forms of a grant, for a message.
+/// Lists all forms of a grant, for an error message.
 fn forms() -> String {
     let named = NAMED_FORMS.map(|(kind, rest, _)| format!("{kind}:{rest}")).join(", ");
     format!("{named}, {MODEL_FORM}, @FILE.json or a JSON object")
@@ -174,7 +174,7 @@ fn database(text: &str) -> Result<DatabaseGrant, String> {
     Ok(DatabaseGrant { tenant, access, ..DatabaseGrant::default() })
 }
 
-/// A name, and what may be done there.
+/// Parses a name and the access to it.
 fn named(text: &str, what: &str) -> Result<(String, GrantAccess), String> {
     let (name, access) = match text.strip_suffix(READ_WRITE) {
         Some(name) => (name, GrantAccess::ReadWrite),
@@ -186,7 +186,7 @@ fn named(text: &str, what: &str) -> Result<(String, GrantAccess), String> {
     Ok((name.to_owned(), access))
 }
 
-/// A host. Colons are those of an address: ports are said in JSON.
+/// Parses a host. A colon may only be part of an IP address: ports are specified in JSON.
 fn host(text: &str) -> Result<String, String> {
     let is_address = text.parse::<std::net::IpAddr>().is_ok();
     if text.is_empty() || text.contains([':', '/']) && !is_address {

@@ -1,5 +1,5 @@
-//! Options of all command lines for their output, and their effect on each command: which goes
-//! through a pager, which can be silent, which prints no JSON and why.
+//! Output options of all commands, and the commands that use a pager, accept `--quiet` or print no
+//! JSON.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
@@ -10,14 +10,14 @@ const JSON: &str = "json";
 const NO_PAGER: &str = "no_pager";
 const QUIET: &str = "quiet";
 
-/// Options of commands that show what happens from now on, or how far something is: a pager would
-/// keep it back, or stand in its way.
+/// Options of commands that follow events or show progress: a pager would delay or disturb their
+/// output.
 const FOLLOWING: [&str; 2] = ["follow", "wait"];
 
 /// Heading of options that all commands have.
 const HEADING: &str = "Output";
 
-/// Commands whose output may be long, and is for reading.
+/// Commands whose output may be long and is read by people.
 const PAGED: &[&str] = &[
     "agent info",
     "agent list",
@@ -63,8 +63,8 @@ const PAGED: &[&str] = &[
     "token list",
 ];
 
-/// Commands that say what they did, and are silent with `--quiet`. What is data, such as the id of
-/// what was made, is printed by commands that are not here.
+/// Commands that report what they did, and print nothing with `--quiet`. Commands that print data,
+/// such as the id of a created object, are not listed.
 const REPORTING: &[&str] = &[
     "agent delete",
     "agent deploy",
@@ -142,18 +142,18 @@ const REPORTING: &[&str] = &[
     "token revoke",
 ];
 
-/// Choice of a command line for its output.
+/// Output options of a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutputChoice {
     pub(crate) colours: ColourChoice,
-    /// True if nothing but errors is to be said.
+    /// True if the command prints only errors.
     pub(crate) is_quiet: bool,
-    /// True if a person may want a pager.
+    /// True if the output may go through a pager.
     pub(crate) is_paged: bool,
 }
 
 impl OutputChoice {
-    /// Reads it from a whole command line.
+    /// Reads the output options of a parsed command line.
     pub(super) fn of(matches: &ArgMatches) -> OutputChoice {
         let (mut path, mut matches) = (Vec::new(), matches);
         while let Some((name, below)) = matches.subcommand() {
@@ -169,7 +169,7 @@ impl OutputChoice {
         let is_json = is_set(JSON);
         OutputChoice {
             colours: colours.copied().unwrap_or_default(),
-            // What was asked for is no report.
+            // `--quiet` does not suppress a document that `--json` requests.
             is_quiet: REPORTING.contains(&&*path) && is_set(QUIET) && !is_json,
             is_paged: PAGED.contains(&&*path)
                 && !is_json
@@ -179,7 +179,7 @@ impl OutputChoice {
     }
 }
 
-/// Adds what all commands take.
+/// Adds the options that all commands accept.
 pub(super) fn with_common_options(command: Command) -> Command {
     command
         .arg(
@@ -201,7 +201,7 @@ pub(super) fn with_common_options(command: Command) -> Command {
         )
 }
 
-/// Adds what a command takes that says what it did.
+/// Adds `--quiet` to a command that reports what it did.
 pub(super) fn with_quiet(command: Command, path: &str) -> Command {
     if !REPORTING.contains(&path) {
         return command;
@@ -216,8 +216,8 @@ pub(super) fn with_quiet(command: Command, path: &str) -> Command {
 
 #[cfg(test)]
 mod tests {
-    //! The whole tree of commands: what each does with its output, that options of one name are one
-    //! thing everywhere, and that the documentation knows all of them.
+    //! Checks of all commands: their output options, one meaning for options of one name, and the
+    //! presence of all commands and options in the documentation.
 
     use std::collections::BTreeMap;
 
@@ -349,7 +349,7 @@ mod tests {
             ],
         ),
     ];
-    /// Options that are not the same everywhere, and why.
+    /// Options whose meaning differs between commands, with their meanings.
     const OF_SEVERAL_KINDS: &[(&str, &str)] = &[
         ("column", "one to make, with its type; or one to hide, and how"),
         ("e2b", "a listener of `serve`; or the form of a token"),
@@ -362,8 +362,8 @@ mod tests {
         ("tenant", "of executions it is a token"),
     ];
 
-    /// Calls `visit` with each command that has none below it, by the words behind `cove`. Those
-    /// that are hidden are run by a server alone.
+    /// Calls `visit` with each command without subcommands and its path after `cove`. Skips hidden
+    /// commands, which only servers run.
     fn each_leaf(visit: &mut impl FnMut(&str, &Command)) {
         fn below(command: &Command, path: &str, visit: &mut impl FnMut(&str, &Command)) {
             let mut is_leaf = true;
@@ -386,7 +386,7 @@ mod tests {
         command.get_arguments().any(|arg| arg.get_id() == id)
     }
 
-    /// Checks that each command has an option, or is among those that have a reason for not.
+    /// Checks that each command either has an option or is among the exceptions.
     fn check(id: &str, exceptions: &[(&str, &[&str])]) {
         let (mut lacking, mut needless) = (Vec::new(), Vec::new());
         let mut known: Vec<&str> =

@@ -167,7 +167,7 @@ pub(crate) struct SubmitArgs {
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    // Last, because its heading holds for everything that follows.
+    // Last, because the help heading of `LimitArgs` applies to all arguments after it.
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 }
@@ -468,7 +468,7 @@ fn comparison(text: &str) -> Result<OutputComparison, String> {
 
 #[cfg(test)]
 mod tests {
-    //! What is parsed beyond what clap does.
+    //! Tests of the parsers that are not clap's own.
 
     use super::*;
 

@@ -666,7 +666,7 @@ pub(crate) struct TopArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// A name or id: it becomes a part of an address as it is.
+/// Parses a name or id, which becomes part of an address unchanged.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(plain) {
@@ -697,7 +697,7 @@ fn file(text: &str) -> Result<SessionFilePath, String> {
 
 #[cfg(test)]
 mod tests {
-    //! Places, and what the documentation shows.
+    //! Tests of places, and of the command lines that the documentation shows.
 
     use clap::Parser as _;
 

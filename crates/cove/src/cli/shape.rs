@@ -9,11 +9,11 @@ use super::{Cli, output};
 /// Columns of the help, however wide the terminal is.
 const COLUMNS_MAX: usize = 100;
 
-/// Verbs with one meaning: a command that has one of them answers to the others.
+/// Verbs with one meaning: a command named by one of them has the others as aliases.
 const SYNONYMS: [&[&str]; 4] =
     [&["list", "ls"], &["show", "info", "get"], &["add", "create"], &["remove", "delete", "rm"]];
-/// Verbs that remove something in a way of their own; those above stand for them, and not they for
-/// those.
+/// Verbs that remove something in a specific manner: the synonyms of `remove` are their aliases,
+/// but they are not aliases of `remove`.
 const REMOVALS: [&str; 3] = ["drop", "revoke", "end"];
 
 const EXAMPLES: &str = "Examples:\n";
@@ -34,7 +34,7 @@ fn after_help(command: &Command) -> String {
     command.get_after_help().map(ToString::to_string).unwrap_or_default()
 }
 
-/// Adds what a command lacks. `outer` is what stands behind the help of those that it belongs to.
+/// Adds aliases and missing help to a command. `outer` is the text after the help of its parents.
 fn shaped(command: Command, path: &str, outer: &str) -> Command {
     let path = format!("{path} {}", command.get_name());
     let command = output::with_quiet(command, path.trim_start_matches("cove "));
@@ -59,9 +59,9 @@ fn shaped(command: Command, path: &str, outer: &str) -> Command {
     })
 }
 
-/// Finds the other verbs that a command answers to, beside commands of these names.
+/// Returns the aliases of a command's verb, without the names of its siblings.
 fn aliases(verb: &str, siblings: &[String]) -> Vec<&'static str> {
-    // Of files `get` is the opposite of `put`, and no look at what is known of them.
+    // For files, `get` is the opposite of `put` and not a synonym of `show`.
     if verb == "get" && siblings.iter().any(|it| it == "put") {
         return Vec::new();
     }
@@ -71,7 +71,7 @@ fn aliases(verb: &str, siblings: &[String]) -> Vec<&'static str> {
     group.iter().copied().filter(is_free).collect()
 }
 
-/// Collects the examples of one command among those of what it belongs to.
+/// Collects the examples of one command from the help of its parents.
 fn examples(outer: &str, path: &str) -> String {
     let mut found: Vec<&str> = Vec::new();
     let mut continues = false;
@@ -104,8 +104,8 @@ fn is_example(line: &str, path: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Calls `check` with every command and the words that it is called by. Those that are hidden
-    /// are run by a server alone.
+    /// Calls `check` with every command and its path. Skips hidden commands, which only servers
+    /// run.
     fn each(command: &mut Command, path: &str, check: &mut impl FnMut(&mut Command, &str)) {
         check(command, path);
         for sub in command.get_subcommands_mut() {
@@ -136,7 +136,7 @@ mod tests {
             if is_leaf && !text.contains("Examples:") {
                 lacking.push(path.to_owned());
             }
-            // One of them makes clap write all options of the command in another style.
+            // One long help makes clap use another layout for all options of the command.
             let is_long = |arg: &clap::Arg| {
                 let values = arg.get_possible_values();
                 arg.get_long_help().is_some() || values.iter().any(|it| it.get_help().is_some())

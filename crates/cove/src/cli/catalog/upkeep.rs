@@ -1,4 +1,4 @@
-//! Command-line definitions of maintenance, protection, retention of what was dropped, and
+//! Command-line definitions of maintenance, protection, retention of dropped objects, and
 //! functions.
 
 use std::path::PathBuf;
