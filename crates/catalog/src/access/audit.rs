@@ -63,17 +63,17 @@ pub struct RequestOrigin {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct AuditLine {
-    /// Rises with every line; 0 before it is kept.
+    /// Sequence number, which rises with every line; 0 before the line is stored.
     pub seq: i64,
-    /// When (RFC 3339).
+    /// Time of the request (RFC 3339).
     pub at: String,
-    /// Milliseconds since 1970.
+    /// Time of the request, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Principal; none of a stranger.
+    /// Principal; `None` for an unauthenticated client.
     pub principal: Option<String>,
-    /// Name for people.
+    /// Display name of the principal.
     pub name: Option<String>,
-    /// The id of the API key that he showed.
+    /// Id of the API key that the principal authenticated with.
     pub key: Option<String>,
     /// Operation.
     pub operation: String,
@@ -81,17 +81,17 @@ pub struct AuditLine {
     pub path: String,
     /// `done`, `refused` or `failed`.
     pub outcome: &'static str,
-    /// The status of the answer.
+    /// HTTP status of the response.
     pub status: u16,
-    /// The type of the error.
+    /// Type of the error.
     pub refusal: Option<String>,
-    /// The request, as the server's own log names it.
+    /// Id of the request in the server's log.
     pub request_id: Option<String>,
-    /// Address of the caller.
+    /// IP address of the client.
     pub address: Option<String>,
 }
 
-/// Filter of lines. What is empty or none does not matter.
+/// Filter of lines. Empty and absent fields match every line.
 #[derive(Clone, Debug, Default)]
 pub struct CatalogAuditFilter {
     /// Principal.
@@ -102,17 +102,17 @@ pub struct CatalogAuditFilter {
     pub path: String,
     /// `done`, `refused` or `failed`.
     pub outcome: Option<&'static str>,
-    /// From then on (milliseconds since 1970).
+    /// Earliest time, in milliseconds since 1970.
     pub since_ms: Option<u64>,
-    /// Before then (milliseconds since 1970).
+    /// Time before which a line was written, in milliseconds since 1970.
     pub until_ms: Option<u64>,
-    /// Older than the line of this number.
+    /// Exclusive upper bound of the sequence number.
     pub before: Option<i64>,
     /// Largest number of lines.
     pub size: Option<usize>,
 }
 
-/// Some lines, the newest first.
+/// Page of lines, newest first.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct AuditPage {

@@ -654,7 +654,7 @@ fn the_health_of_a_table_comes_from_its_manifests() {
     assert_eq!(deletes["vectors"], json!({"files": 1, "rows": 25, "bytes": 7}));
     assert_eq!(deletes["deleted-rows"], json!(26));
     let partitions = &found["partitions"];
-    // The delete file of no partition has one of its own.
+    // The delete file without a partition counts as a partition of its own.
     assert_eq!(partitions["count"], json!(3));
     assert_eq!(partitions["largest"][0]["partition"], json!("data=\"y\""));
     assert_eq!(partitions["small"][0]["partition"], json!("data=\"x\""));

@@ -358,7 +358,7 @@ async fn check_place(
     for (id, expected) in [("namespace", of_namespace), ("warehouse", of_warehouse)] {
         let who = CatalogPrincipal::new(id, id);
         for operation in OPERATIONS {
-            // A namespace may have its parent's home, or the one that it has.
+            // A namespace may get its parent's home, or keep its own.
             let is_home = operation.ends_with("namespace") && place == home;
             let expected = if is_home { None } else { expected };
             let done = fixture.attempt(&who, operation, place).await;
