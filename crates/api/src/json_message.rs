@@ -79,7 +79,7 @@ fn wrong_type(message: &str) -> Option<String> {
     let at = rest.rfind(", expected ")?;
     let (found, expected) = (rest.get(..at)?, rest.get(at + ", expected ".len()..)?);
     let (found, expected) = (found_value(found), expected_kind(expected));
-    // What was expected may be a sentence of its own.
+    // The expectation may be a complete sentence instead of a noun with an article.
     match is_value && !expected.starts_with("a ") && !expected.starts_with("an ") {
         true => Some(format!("{found} does not fit: expected {expected}")),
         false => Some(format!("expected {expected}, got {found}")),

@@ -304,7 +304,7 @@ impl AuthQueries {
             tokio::time::sleep(KEPT).await;
             let Some(this) = this.upgrade() else { return };
             let Some(line) = this.lines.lock().get(&tenant).map(Arc::clone) else { return };
-            // A lookup that runs now has a task of its own that closes the connection.
+            // A running lookup starts its own task, which closes the connection.
             let Ok(mut open) = line.0.try_lock() else { return };
             let now = node::clock::now();
             let used = open.as_ref().map(|it| now.saturating_duration_since(it.used));
@@ -356,10 +356,10 @@ fn secret_of(engine: TenantEngine, user: &str, answer: Result<Rows, ControlError
     let Some(first) = rows.first() else { return Ok(None) };
     let [name, secret, ..] = first.as_slice() else { return Err(LookUpError::Shape) };
     if name.as_deref().is_some_and(|name| name != user) {
-        return Ok(None); // somebody else's
+        return Ok(None); // the row of another user
     }
     let secret = secret.clone().unwrap_or_default();
-    // A user without a password exists all the same: in PostgreSQL some need none.
+    // In PostgreSQL, a user without a password exists: some methods require none.
     let is_somebody = engine == TenantEngine::Postgres || !secret.is_empty();
     Ok(is_somebody.then(|| ClientSecret::new(secret)))
 }

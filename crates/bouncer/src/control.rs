@@ -201,7 +201,7 @@ impl ControlConnection {
                     return error.map_or(Ok(rows), Err);
                 }
                 backend::READY_FOR_QUERY => return Err(ControlError::Protocol("a transaction")),
-                _ => {} // of no interest: completions, descriptions, notices
+                _ => {} // ignored: completions, descriptions, notices
             }
             self.line.input.drain(..header.total);
         }

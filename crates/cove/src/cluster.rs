@@ -412,7 +412,7 @@ impl RequestLocator for NodeLocator {
                     SubjectOwner::This
                 }
                 RequestSubject::Node(id) => SubjectOwner::Node(id.clone()),
-                // No other node can be asked.
+                // This node cannot reach any other node.
                 RequestSubject::Session(_)
                 | RequestSubject::Execution { .. }
                 | RequestSubject::Asked(_)

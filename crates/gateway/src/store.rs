@@ -150,7 +150,7 @@ impl AuditStore {
         old.await?;
         for (holder, count) in self.counts(AuditOwner::Holder, most.holder).await? {
             if holder.is_empty() {
-                continue; // What is known of tenants only.
+                continue; // No holder: these records belong to tenants only.
             }
             self.remove(AuditOwner::Holder, &holder, count.saturating_sub(most.holder)).await?;
         }

@@ -339,7 +339,7 @@ impl TokenRegistry {
         let secret = new_secret()?;
         let text = format!("{}\n", secret.expose());
         // The plain text is written first: a crash in between leaves a token that does not work yet
-        // and is replaced at the next start, rather than a working token that nobody has.
+        // and is replaced at the next start, rather than a working token whose text is lost.
         write_atomic(&self.first_token_path(), text.as_bytes())?;
         let first = NewToken {
             name: FIRST_TOKEN_NAME,

@@ -280,7 +280,7 @@ impl Collector for ProcessMetrics {
             gauge("process_threads", "Its threads", None, status.threads)?;
         }
         if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-            // Minus the one that reads the directory.
+            // Excludes the descriptor that reads the directory.
             let count = u32::try_from(entries.count().saturating_sub(1)).unwrap_or(u32::MAX);
             gauge("process_open_fds", "Its open file descriptors", None, f64::from(count))?;
         }

@@ -215,7 +215,7 @@ impl GuestConnection {
             // The guest init makes them non-blocking.
             listeners.push(TcpListener::from_std(fd.into())?);
         }
-        // The caller no longer wants them; connections are refused.
+        // If the receiver was dropped, the listeners close and connections are refused.
         let _unwanted = listen.opened.send(listeners);
         Ok(())
     }

@@ -628,7 +628,7 @@ fn zygote_context<'a>(
 /// permitted set stays: it executes nothing.
 fn drop_bounding_set() {
     for capability in 0..=CAPABILITY_MAX {
-        // Fails with EINVAL beyond the last one that this kernel has.
+        // Fails with EINVAL beyond the last capability of this kernel.
         if sys::prctl(libc::PR_CAPBSET_DROP, capability).is_err() {
             break;
         }

@@ -207,7 +207,7 @@ impl MysqlControlReply {
                 });
             }
             ReplyEvent::LocalInfile => return Err(ControlError::Protocol("a demand for a file")),
-            _ => {} // of no interest: definitions, ends of results
+            _ => {} // ignored: definitions, ends of results
         }
         Ok(self.reply.is_done())
     }

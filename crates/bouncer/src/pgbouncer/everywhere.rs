@@ -194,7 +194,7 @@ impl AdminConsole {
             let others = self.rows_of_others(ShowTopic::Databases).await;
             let mut rows = others.iter().map(|rows| match rows {
                 Some(rows) => rows.iter().filter(|row| is_meant(row)).all(is_paused),
-                // Asked again until it answers, or is no longer a node.
+                // The node is queried again until it answers or leaves the cluster.
                 None => false,
             });
             if rows.all(|all_paused| all_paused) {

@@ -175,7 +175,7 @@ fn server() -> Postgres {
     let server = Postgres::start_with_tls();
     server.sql("CREATE ROLE alice LOGIN PASSWORD 'secret'");
     server.sql("SET password_encryption = md5; CREATE ROLE bob LOGIN PASSWORD 'secret'");
-    server.require("md5"); // which is SCRAM for who has a SCRAM secret
+    server.require("md5"); // means SCRAM for roles with a SCRAM secret
     server
 }
 

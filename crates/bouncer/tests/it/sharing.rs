@@ -249,7 +249,7 @@ fn a_connection_counts_until_its_server_has_closed_it() {
     let (address, connections) = SlowlyClosed::before(server.tcp(), Duration::from_millis(200));
     let mut spec = limited("t", &server, PoolMode::Transaction, one_connection());
     spec.server = address.to_string();
-    // Each role needs a connection of its own, so the other one's is closed for it.
+    // Each role needs its own connection, so the pool closes the other role's connection for it.
     spec.users.push(TenantUserSpec {
         name: "other".to_owned(),
         auth: UserAuth::Trust,

@@ -327,7 +327,7 @@ impl ManagedEventStream {
         loop {
             while let Some(line) = self.lines.next() {
                 let Some(data) = line.strip_prefix(b"data:") else { continue };
-                // An event in an unknown format requests nothing of a worker.
+                // Workers ignore events in unknown formats.
                 match serde_json::from_slice(data).unwrap_or(ManagedEvent::Other) {
                     ManagedEvent::Ping => {}
                     event => return Ok(Some(event)),

@@ -210,7 +210,7 @@ impl AuditStore {
             for row in it.query(&sql, &conditions.parameters)? {
                 let (event, outcome): (String, String) = (row.get(3)?, row.get(4)?);
                 let (Some(event), Some(outcome)) = (event_of(&event), outcome_of(&outcome)) else {
-                    continue; // What a newer version wrote.
+                    continue; // A newer version wrote this row.
                 };
                 let text: Option<String> = row.get(5)?;
                 let names: [String; 3] = [row.get(0)?, row.get(1)?, row.get(2)?];

@@ -266,7 +266,7 @@ impl NodeMembership {
     #[must_use]
     pub fn active_nodes(&self, role: &str) -> Vec<String> {
         let (own, judge) = (&self.0.run.id, self.judge());
-        // This node knows of its own drain before its row does.
+        // `takes_work` reflects this node's drain before its row does.
         let takes_work = *self.0.takes_work.borrow();
         let nodes = self.0.nodes.read();
         let is_meant = |node: &&NodeRecord| {

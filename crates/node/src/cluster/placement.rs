@@ -274,7 +274,7 @@ mod tests {
                     let key = format!("agent-{}", draw(20));
                     let offers =
                         (0..nodes).map(|it| offer(it, seen[it] + front[it], max)).collect();
-                    // A full node refuses, and the next one is asked.
+                    // A full node refuses the session, and the next node is tried.
                     let chosen = places(&key, offers);
                     let index = |id: &String| id["srv_".len()..].parse::<usize>().unwrap();
                     let taken = chosen.iter().take(4).map(index).find(|it| truth[*it] < max);

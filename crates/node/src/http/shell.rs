@@ -469,7 +469,7 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
     };
     let is_streaming = wrapped.streaming.contains(&route);
     let admitted = match learned {
-        // A face of its own may recognise the token by itself.
+        // A face with its own access control may recognise the token by itself.
         Err(error) if face.is_some_and(|face| face.access != FaceAccess::Own) => {
             Err(HttpError::issuer_down(&error))
         }

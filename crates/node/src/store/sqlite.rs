@@ -146,7 +146,7 @@ impl SqliteEngine {
         let mut results = Vec::with_capacity(jobs.len());
         for job in jobs {
             let result = self.in_savepoint(job);
-            // Also if a savepoint could not be ended: nothing of it may be committed.
+            // If a savepoint could not be ended, the transaction is rolled back as well.
             match result {
                 Some(result) if !self.connection.is_autocommit() => results.push(result),
                 _ => {

@@ -113,7 +113,7 @@ mod tests {
             (20, 1, limits(20, 0, 1), true, 20),
             (20, 1, limits(5, 0, 1), true, 5),
             (20, 8, limits(20, 0, 5), true, 12),
-            (4, 100, limits(20, 0, 1), true, 1), // nobody is entitled to nothing
+            (4, 100, limits(20, 0, 1), true, 1), // every tenant is entitled to one
             (4, 100, limits(20, 3, 1), true, 3),
             (20, 2, limits(20, 0, 1), false, 0),
             (20, 2, limits(20, 2, 1), false, 2),
@@ -127,21 +127,21 @@ mod tests {
 
     #[test]
     fn slots_go_from_those_who_have_too_much() {
-        // (held, entitled, weight) and busy milliseconds of the holder and of the one who waits.
+        // (held, entitled, weight) and busy milliseconds of the holder and of the waiting tenant.
         for (holder, holder_ms, to, to_ms, expected) in [
             ((20, 10, 1), 0, (0, 10, 1), 0, true),
-            ((11, 10, 1), 0, (9, 10, 1), 500, true), // entitled, whatever it used
-            ((10, 10, 1), 9_000, (9, 10, 1), 0, true), // long in front: takes turns
+            ((11, 10, 1), 0, (9, 10, 1), 500, true), // entitled, regardless of its usage
+            ((10, 10, 1), 9_000, (9, 10, 1), 0, true), // the holder used far more: takes turns
             ((10, 10, 1), 0, (9, 10, 1), 0, false),
             ((10, 10, 1), 9_000, (10, 10, 1), 0, false), // both have their share
             ((9, 10, 1), 9_000, (11, 10, 1), 0, false),  // never below its share for a guest
             ((12, 5, 1), 0, (10, 5, 1), 0, true),        // surplus is levelled
             ((11, 5, 1), 0, (10, 5, 1), 0, false),       // and then stays
-            ((2, 1, 1), 100, (1, 1, 1), 0, true),        // the odd one goes round
+            ((2, 1, 1), 100, (1, 1, 1), 0, true),        // the extra slot rotates
             ((2, 1, 1), 40, (1, 1, 1), 0, false),
             ((1, 1, 1), 100, (0, 1, 1), 0, true), // more tenants than slots
             ((1, 1, 1), 100, (0, 1, 1), 90, false),
-            ((1, 0, 1), 0, (7, 3, 1), 0, true), // nobody is using it
+            ((1, 0, 1), 0, (7, 3, 1), 0, true), // the holder is inactive
             ((6, 6, 4), 0, (2, 2, 1), 0, false),
         ] {
             let found = gives(&standing(holder, holder_ms), &standing(to, to_ms));

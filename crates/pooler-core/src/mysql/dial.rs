@@ -650,7 +650,7 @@ impl MysqlDial {
                 let value = std::str::from_utf8(value).map_err(|_| malformed())?;
                 self.greeting.sql_mode = value.to_owned();
             }
-            _ => return Err(malformed()), // no answer to this question
+            _ => return Err(malformed()), // not a reply to this query
         }
         let is_done = reply.is_done();
         self.reply = Some(reply).filter(|_| !is_done);

@@ -437,7 +437,7 @@ impl MysqlLogin {
         self.given = Some(ClientProof {
             plugin: match response.plugin {
                 Some(name) => AuthPlugin::of(name),
-                None => Some(AuthPlugin::Native), // from before there was a choice
+                None => Some(AuthPlugin::Native), // the client names no plugin
             },
             answer: response.answer.to_vec(),
         });

@@ -100,7 +100,7 @@ impl OpenGroup {
             }
             HierarchyRole::Pids => {
                 let current = number(&self.read(c"pids.current")?);
-                // Without this file, no command is given a peak of processes.
+                // Without this file, no command reports a peak of processes.
                 let peak = self.read(c"pids.peak").map_or(0, |text| number(&text));
                 if current > 0 || peak > 1 {
                     return Ok(false);

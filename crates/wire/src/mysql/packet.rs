@@ -389,10 +389,10 @@ impl ColumnShape {
             width: 4096,
             kind: 253, // MYSQL_TYPE_VAR_STRING
             flags: 0,
-            decimals: 31, // of what has none
+            decimals: 31, // no fixed number of decimals
         };
         let number = Self {
-            collation: 63,  // of what is no text
+            collation: 63,  // binary
             width: 21,      // 64 bits and a sign
             kind: 8,        // MYSQL_TYPE_LONGLONG
             flags: 1 | 128, // NOT_NULL_FLAG, BINARY_FLAG

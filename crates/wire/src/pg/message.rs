@@ -247,9 +247,9 @@ pub mod backend {
             put_count(out, columns.len());
             for (name, oid) in columns {
                 put_str(out, name.as_bytes());
-                out.extend_from_slice(&[0; 6]); // of no table
+                out.extend_from_slice(&[0; 6]); // no table
                 out.extend_from_slice(&oid.to_be_bytes());
-                out.extend_from_slice(&(-1_i16).to_be_bytes()); // of variable size
+                out.extend_from_slice(&(-1_i16).to_be_bytes()); // variable size
                 out.extend_from_slice(&(-1_i32).to_be_bytes()); // no modifier
                 out.extend_from_slice(&[0; 2]); // text
             }

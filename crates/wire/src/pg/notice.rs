@@ -48,7 +48,7 @@ impl<'a> ServerNotice<'a> {
                 b'H' => notice.hint = Some(value),
                 b'R' => notice.routine = Some(value),
                 0 => break,
-                _ => {} // the protocol asks to ignore the unknown
+                _ => {} // unknown fields are ignored, as the protocol requires
             }
             rest = next.split_first().map_or(&[], |(_, next)| next);
         }

@@ -167,7 +167,7 @@ impl PgVerifier {
     #[must_use]
     pub fn accepts_password(&self, candidate: &[u8]) -> bool {
         if candidate.contains(&0) {
-            return false; // to HMAC, trailing NUL bytes of a key are as if they were not there
+            return false; // HMAC pads keys with NUL bytes, so trailing ones would be ignored
         }
         match &self.secret {
             Some(PgSecret::Plain(password)) => {

@@ -73,7 +73,7 @@ impl StreamBoundary {
         match self.engine {
             TenantEngine::Postgres => backend::error(out, fields),
             TenantEngine::Mysql => {
-                // A client that waits for nothing takes it as the answer to its next command.
+                // A client that awaits no reply reads the error as the reply to its next command.
                 let mut number =
                     if self.is_asked { self.of_client.number.wrapping_add(1) } else { 0 };
                 put_mysql_error(&mut number, fields, out);

@@ -371,7 +371,7 @@ fn a_connection_that_another_thread_leaves_idle_is_fetched() {
     assert_eq!(bench.effects(1), [""; 0]);
     assert_eq!(bench.effects(0), ["move 1 to 1"]);
     assert_eq!(bench.received(1, 1), FreedConnectionUse::Serve(8));
-    // The thread that is asked may no longer have an idle one.
+    // The requested thread may have no idle connection left.
     bench.lease(1, 7);
     assert_eq!(bench.lease(0, 0), ServerLease::Ready(2));
     assert_eq!(bench.effects(0), [""; 0]);

@@ -156,7 +156,7 @@ async fn nodes_use_all_of_a_limit_together_and_no_more() {
                     match account.take(1, Some(500)).await {
                         Ok(()) => taken += 1,
                         Err(AmountRefusal::UsedUp) => return taken,
-                        // It is given back before long.
+                        // The holder returns it soon, so the loop tries again.
                         Err(AmountRefusal::HeldElsewhere) => {}
                         Err(AmountRefusal::StoreAway) => panic!("the store is there"),
                     }

@@ -183,7 +183,7 @@ pub(super) async fn is_refused(target: &PeerTarget) -> bool {
     for address in addresses {
         match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => is_refused = true,
-            // It accepts, or it does not answer, which proves nothing.
+            // The address accepts the connection or does not answer, which proves nothing.
             Ok(_) | Err(_) => return false,
         }
     }

@@ -208,7 +208,7 @@ async fn serve_upgrade(tls: TlsStream<TcpStream>, service: PeerService) {
     let Some(upgraded) = kept.lock().take() else { return };
     let CutControl { cut, dropped } = control;
     tokio::select! {
-        // Sends nothing: only its end matters.
+        // `dropped` carries no message: only its end matters.
         _ = dropped => {}
         () = upgraded.revoked() => cut.cut(),
     }

@@ -88,7 +88,7 @@ async fn a_node_of_which_nothing_is_left_is_not_waited_for() {
         assert!(!nodes.expire("here", "1").await.unwrap(), "once is enough");
         let lost = &nodes.list().await.unwrap()[0];
         assert!(!lost.is_alive(NOW) && lost.load.is_lost);
-        // The node is alive all the same, and renews its row.
+        // The node is still alive, and renews its row.
         let renewed = renew(NodeState::Active).await;
         assert!(renewed.was_expired && renewed.nodes[0].is_alive(NOW));
         assert!(!renew(NodeState::Draining).await.was_expired);

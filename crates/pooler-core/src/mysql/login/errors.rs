@@ -26,19 +26,19 @@ const ERRORS: [(&str, u16, &[u8; 5]); 24] = [
     ("08P01", 1043, b"08S01"), // bad handshake
     ("0A000", 1235, b"42000"), // not supported
     ("22023", 1210, b"HY000"), // incorrect arguments
-    ("25006", 1792, b"25006"), // a transaction that only reads
+    ("25006", 1792, b"25006"), // read-only transaction
     ("25P03", 4031, b"HY000"), // disconnected because of inactivity
     ("26000", 1243, b"HY000"), // no such prepared statement
     ("28000", 1045, b"28000"), // access denied
     ("28P01", 1045, b"28000"),
     ("3D000", 1049, b"42000"), // no such database
-    ("40001", 1213, b"40001"), // deadlock, and the like
-    ("42501", 1227, b"42000"), // a right is missing
+    ("40001", 1213, b"40001"), // serialisation failure or deadlock
+    ("42501", 1227, b"42000"), // insufficient privilege
     ("42601", 1064, b"42000"), // a syntax error
     ("53000", 1041, b"HY000"), // out of resources
     ("53200", 1041, b"HY000"),
     ("53300", 1040, b"08004"), // too many connections
-    ("53400", 1226, b"42000"), // a limit of this user
+    ("53400", 1226, b"42000"), // a limit of this user is reached
     ("57014", 1317, b"70100"), // interrupted
     ("57P01", 1053, b"08S01"), // shutting down
     (TLS_ONLY, 3159, b"HY000"),

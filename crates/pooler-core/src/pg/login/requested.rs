@@ -80,7 +80,7 @@ impl PgStartupRequest {
                 "tenant_id" => requested.tenant_id = Some(value.to_owned()),
                 "replication" => requested.replication = replication(value)?,
                 "options" => {}
-                _ if name.starts_with("_pq_.") => {} // the client was told that we know none
+                _ if name.starts_with("_pq_.") => {} // reported to the client as unsupported
                 _ => requested.set(name, value)?,
             }
         }

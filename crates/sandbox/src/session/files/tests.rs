@@ -160,7 +160,7 @@ async fn who_gives_up_tells_the_helper() {
     let files = helper(move |id, request, _| {
         let is_cancel = request == FileRequest::Cancel;
         tx.send((id, request)).unwrap();
-        // A cancelled request is answered all the same, which does no harm.
+        // The helper also answers cancelled requests, which does no harm.
         if is_cancel { Reply::Say(done(id, file_entry()), Vec::new()) } else { Reply::Nothing }
     });
     // More often than the maximum of pending requests: each frees its place.

@@ -225,7 +225,7 @@ impl MysqlVerifier {
                 }
                 let is_right = stored.is_of(candidate);
                 if is_right {
-                    drop(self.sha2.set(Sha2Key::of(text).hash())); // or somebody was faster
+                    drop(self.sha2.set(Sha2Key::of(text).hash())); // another thread may be faster
                 }
                 is_right
             }

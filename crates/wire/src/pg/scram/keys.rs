@@ -248,7 +248,7 @@ fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
 
 /// `Hi` of RFC 5802: PBKDF2 with HMAC-SHA-256 and one block of output.
 fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> [u8; 32] {
-    let key = keyed(password); // its two first blocks are hashed once and not in every round
+    let key = keyed(password); // hashes its two padded blocks once, not in every round
     let round = |parts: &[&[u8]]| -> [u8; 32] {
         let mut mac = key.clone();
         parts.iter().for_each(|part| mac.update(part));

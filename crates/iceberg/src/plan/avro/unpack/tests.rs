@@ -46,7 +46,7 @@ fn lengths_that_are_only_said_take_no_memory() {
     let block = [&[0x80, 0x80, 0x80, 0x32][..], &[0; 8]].concat();
     assert_eq!(snap::raw::decompress_len(&block[..8]), Ok(100 << 20));
     assert_eq!(unpack("snappy", &block, 128 << 20), Err("a block cannot be unpacked"));
-    // Zstandard: a frame that looks back on 16 MiB, and one on 8, with an empty block each.
+    // Zstandard: frames with windows of 16 MiB and 8 MiB, with an empty block each.
     let frame = |window| [&[0x28, 0xb5, 0x2f, 0xfd, 0, window][..], &[1, 0, 0]].concat();
     assert_eq!(unpack("zstandard", &frame(14 << 3), 100), Err("a block cannot be unpacked"));
     assert_eq!(unpack("zstandard", &frame(13 << 3), 100), Ok(Vec::new()));

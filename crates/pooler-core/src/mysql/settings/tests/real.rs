@@ -226,7 +226,7 @@ fn what_a_server_does_not_tell() {
         let answer = client.run(silent);
         assert!(told(&answer).is_empty() && !tells_state(&answer), "{silent}");
     }
-    // Changes of a statement before it failed are reported with the next change, whoever makes it.
+    // Changes of a statement before it failed are reported with the next change of any statement.
     let variable = ("sort_buffer_size".to_owned(), "200704".to_owned());
     let _error = client.fail("CALL fails()");
     assert!(told(&client.run("DO 1")).is_empty());
