@@ -19,12 +19,12 @@ pub const CATALOG_ROLES_MAX: usize = 10_000;
 /// Most assignments of catalog roles to roles, in total.
 pub const HOLDERS_MAX: usize = 50_000;
 
-/// A catalog role and who has it.
+/// Catalog role and the roles that hold it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogRoleRecord {
-    /// The id of its warehouse.
+    /// Id of its warehouse.
     pub warehouse: String,
-    /// Names it there.
+    /// Name in the warehouse.
     pub name: String,
     /// Names of roles, in order.
     pub holders: Vec<String>,

@@ -59,18 +59,18 @@ pub struct ClientRecord {
     pub client_id: String,
     /// Id of the principal in grants.
     pub principal: String,
-    /// Name for people.
+    /// Display name.
     pub name: String,
-    /// True if it may do everything.
+    /// True if the client is an operator, which may do everything.
     pub operator: bool,
-    /// When it was made (RFC 3339).
+    /// Time of creation (RFC 3339).
     pub created: String,
     /// Time of creation in milliseconds since 1970.
     #[serde(skip)]
     pub created_ms: u64,
 }
 
-/// A client with a secret that is told once.
+/// Client with its secret, which is returned only once.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NewSecret {

@@ -60,19 +60,19 @@ impl fmt::Debug for ApiKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct KeyRecord {
-    /// Names it.
+    /// Id of the key.
     pub key_id: String,
-    /// Name for people.
+    /// Display name.
     pub name: String,
-    /// When it was made (RFC 3339).
+    /// Time of creation (RFC 3339).
     pub created: String,
-    /// Until when it is good (RFC 3339); none for as long as it is there.
+    /// Time of expiry (RFC 3339); `None` if the key does not expire.
     pub expires: Option<String>,
-    /// When it was last shown (RFC 3339), to a minute; none for never.
+    /// Time of the last use (RFC 3339), to a minute; `None` if the key was never used.
     pub last_used: Option<String>,
 }
 
-/// A key that is told once.
+/// New key, which is returned only once.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NewApiKey {

@@ -35,25 +35,25 @@ const NAME_BYTES_MAX: usize = 100;
 /// Principal that matches everyone but operators.
 const EVERYBODY: &str = "*";
 
-/// A policy, as it is asked for.
+/// Requested policy.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NewPolicy {
     /// Restricted principal: a principal or a role, `grant:` and a tenant for what its sandboxes
-    /// were granted, or `*` for everybody but operators. What restricts a tenant restricts its
+    /// were granted, or `*` for all but operators. A policy of a tenant also restricts its
     /// sandboxes.
     pub principal: String,
     /// Namespace of the table.
     pub namespace: NamespaceIdent,
     /// Name of the table.
     pub table: String,
-    /// Rows that he may read, as a predicate of Iceberg's interface; none for all.
+    /// Rows that the principal may read, as an Iceberg REST predicate; `None` for all rows.
     #[serde(default)]
     pub row_filter: Option<Value>,
     /// Projections of columns.
     #[serde(default)]
     pub column_projections: Vec<NewProjection>,
-    /// True if he is trusted to keep to it with credentials for the table's files in hand.
+    /// True if the principal is trusted to obey the policy with credentials for the table's files.
     #[serde(default)]
     pub trusted: bool,
 }
@@ -65,7 +65,7 @@ pub struct NewProjection {
     /// Name.
     #[serde(default)]
     pub column: Option<String>,
-    /// Or its id.
+    /// Field id of the column, instead of its name.
     #[serde(default)]
     pub field_id: Option<i32>,
     /// The name of a [`MaskAction`].
@@ -84,22 +84,22 @@ pub struct PolicyRecord {
     pub namespace: NamespaceIdent,
     /// Current name of the table.
     pub table: String,
-    /// Restrictions, and whether he is trusted.
+    /// Restrictions, and whether the principal is trusted.
     #[serde(flatten)]
     pub body: PolicyBody,
 }
 
-/// Whom and what a preview is about.
+/// Principal and policy of a preview.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PolicyPreviewRequest {
-    /// Principal whose reading is shown: a principal, a role, or `grant:` and a tenant.
+    /// Principal whose read access is shown: a principal, a role, or `grant:` and a tenant.
     pub principal: String,
     /// The policy, as it would be saved.
     pub policy: NewPolicy,
 }
 
-/// Comparison of what a principal may read of a table without a policy, and with it.
+/// Comparison of a principal's read access to a table without and with a policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PolicyPreview {

@@ -35,10 +35,10 @@ const READY_MAX: usize = 10_000;
 /// Most tokens of one principal with different claims whose rights are cached.
 const READY_CLAIMS_MAX: usize = 8;
 
-/// A role and who has it.
+/// Role and its members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RoleRecord {
-    /// Names it.
+    /// Name of the role.
     pub name: String,
     /// Ids of principals, in order.
     pub members: Vec<String>,

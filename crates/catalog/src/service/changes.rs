@@ -102,16 +102,16 @@ impl ChangeFilter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct CatalogChange {
-    /// Number: one more than that of the change before, whoever may see that.
+    /// Sequence number: one more than that of the previous change, visible or not.
     pub seq: i64,
-    /// When it was asked for, in RFC 3339.
+    /// Time of the request (RFC 3339).
     pub at: String,
     /// Action, such as `create-table`.
     pub action: String,
-    /// Namespace; none where the principal may only see where something went.
+    /// Namespace; `None` if the principal may see only the target of a rename.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceIdent>,
-    /// To which table or view; none of a namespace.
+    /// Table or view; `None` for a change of a namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// New name.
@@ -120,16 +120,16 @@ pub struct CatalogChange {
     /// The id of the table or view, which stays when it is renamed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Version since then.
+    /// Version after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// Metadata file since then.
+    /// Metadata file after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata_location: Option<String>,
-    /// Metadata file before.
+    /// Metadata file before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_metadata_location: Option<String>,
-    /// Principal who did it; only operators see it.
+    /// Principal that made the change; visible only to operators.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
 }

@@ -64,7 +64,7 @@ impl InspectAspect {
         }
     }
 
-    /// Returns what its rows have.
+    /// Returns the names of the columns.
     #[must_use]
     pub const fn columns(self) -> &'static [&'static str] {
         match self {
@@ -178,12 +178,12 @@ impl RowsPage {
     }
 }
 
-/// Rows, and what continues them.
+/// Rows, and the token of the next page.
 #[derive(Clone, Debug)]
 pub struct InspectRows {
-    /// In order; each has a value for each column.
+    /// Rows in order, each with a value for each column.
     pub rows: Vec<Vec<InspectCell>>,
-    /// None at their end.
+    /// Token of the next page; `None` after the last row.
     pub next: Option<String>,
 }
 

@@ -74,13 +74,13 @@ pub struct JobReport {
     pub id: String,
     /// State.
     pub state: JobState,
-    /// True if it changes nothing.
+    /// True if the job changes nothing.
     pub dry_run: bool,
-    /// When it was asked for, in milliseconds since 1970.
+    /// Time of the request, in milliseconds since 1970.
     pub created_ms: u64,
-    /// Tables that it goes through.
+    /// Number of tables to process.
     pub tables_total: usize,
-    /// Tables that it has been through.
+    /// Number of processed tables.
     pub tables_done: usize,
     /// Snapshots that went, or would go.
     pub snapshots: u64,

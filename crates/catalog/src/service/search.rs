@@ -36,7 +36,7 @@ const NAMES_MAX: usize = 20_000;
 /// Most tables whose columns one search reads, each of which may be a file in the object store.
 const TABLES_OPENED_MAX: usize = 100;
 
-/// Kind of what was found.
+/// Kind of a found object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FoundKind {
@@ -50,14 +50,14 @@ pub enum FoundKind {
     Column,
 }
 
-/// Name that contains what was looked for.
+/// Name that contains the searched text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FoundName {
     /// Kind.
     pub kind: FoundKind,
-    /// The namespace, or that which it is in.
+    /// The found namespace, or the namespace of the found object.
     pub namespace: NamespaceIdent,
-    /// The name itself; of a column the table's.
+    /// Name of the object; for a column, name of its table.
     pub name: String,
     /// The column, with dots for those within others.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,8 +69,8 @@ pub struct FoundName {
 pub struct FoundNames {
     /// Names that were found: namespaces, then tables and views, then columns.
     pub results: Vec<FoundName>,
-    /// True if there may be more: there are more results than were asked for, or more names than
-    /// one search reads.
+    /// True if there may be more: there are more results than requested, or more names than one
+    /// search reads.
     pub truncated: bool,
 }
 

@@ -106,13 +106,13 @@ pub struct TableHealth {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct DeleteFigures {
-    /// Files of positions.
+    /// Position delete files.
     pub position: FileTotals,
-    /// Files of keys, of which nobody knows how many rows they delete.
+    /// Equality delete files. The number of rows that they delete is unknown.
     pub equality: FileTotals,
     /// Deletion vectors.
     pub vectors: FileTotals,
-    /// Rows that positions and vectors delete.
+    /// Rows that position delete files and vectors delete.
     pub deleted_rows: u64,
     /// Their part of all rows, in percent.
     pub deleted_percent: f64,
@@ -122,7 +122,7 @@ pub struct DeleteFigures {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PartitionSummaryView {
-    /// Number of partitions that are told apart.
+    /// Number of partitions that are counted separately.
     pub count: usize,
     /// Files of partitions beyond those.
     pub files_beyond: u64,

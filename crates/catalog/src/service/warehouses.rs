@@ -118,7 +118,7 @@ pub struct WarehouseChange {
     pub(crate) credentials: Option<NewStorageKey>,
 }
 
-/// A warehouse, for people who look after it. It has no secret.
+/// Warehouse as operators see it, without secrets.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct WarehouseRecord {
@@ -127,9 +127,9 @@ pub struct WarehouseRecord {
     pub(crate) root: String,
     pub(crate) locations: Vec<String>,
     pub(crate) status: WarehouseStatus,
-    /// True if the configuration describes it, and not the store.
+    /// True if the configuration defines the warehouse, and not the store.
     pub(crate) configured: bool,
-    /// True if it has a key of its own.
+    /// True if the warehouse has its own storage key.
     pub(crate) has_credentials: bool,
     pub(crate) storage: StorageSettings,
     pub(crate) created_ms: u64,
