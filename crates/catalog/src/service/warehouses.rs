@@ -118,7 +118,7 @@ pub struct WarehouseChange {
     pub(crate) credentials: Option<NewStorageKey>,
 }
 
-/// Warehouse as operators see it, without secrets.
+/// Administrative view of a warehouse, without secrets.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct WarehouseRecord {
