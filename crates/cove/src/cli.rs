@@ -123,7 +123,7 @@ impl Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
-    /// Run a program in a sandbox, here and now, without a server or on one
+    /// Run a program in a sandbox, on this machine or on a server
     Run(Box<RunArgs>),
     /// Start the server
     Serve(ServeArgs),
@@ -135,11 +135,11 @@ pub(crate) enum CliCommand {
     Agent(AgentArgs),
     /// Build templates on a server, from which sessions start; list, show and delete them
     Template(TemplateArgs),
-    /// Make sessions on a server, talk to them, run commands in them, end them
+    /// Create sessions on a server, send them messages, run commands in them, end them
     Session(Box<SessionArgs>),
-    /// Give agents a server's tools, by the Model Context Protocol
+    /// Offer a server's tools to agents by the Model Context Protocol
     Mcp(McpArgs),
-    /// Run the tools of agents that are kept elsewhere, in a server's sessions
+    /// Run the tools of remotely hosted agents in a server's sessions
     Worker(WorkerArgs),
     /// Watch a server's sessions and their sandboxes
     Top(TopArgs),
@@ -151,15 +151,15 @@ pub(crate) enum CliCommand {
     Audit(SandboxAuditArgs),
     /// Print an address that opens the console of a server in a browser, signed in
     Console(ConsoleArgs),
-    /// Name servers, and say which one commands use
+    /// Name servers, and select the one that commands use
     Context(ServerContextArgs),
-    /// Make something to look at on a server, and take it away again
+    /// Create demo data on a server, and remove it
     Demo(Box<DemoArgs>),
-    /// Make several servers one: the keys that they share, and tokens to join with
+    /// Join servers to a cluster: keys that they share, and tokens to join with
     Cluster(ClusterArgs),
     /// List the servers of a cluster, show one, and let it take no new work
     Node(NodeArgs),
-    /// Make tenants of a server's bouncer, list, show, pause, drain and remove them
+    /// Create tenants of a server's bouncer, list, show, pause, drain and remove them
     Tenant(TenantArgs),
     /// Run only the bouncer, or watch the tenants of a server
     Bouncer(BouncerArgs),
@@ -169,11 +169,11 @@ pub(crate) enum CliCommand {
     Reload(ReloadArgs),
     /// Show and check the effective configuration
     Config(Box<ConfigCommandArgs>),
-    /// Copy a server while it serves, into one file; check such a file
+    /// Back up a server to a file while it serves; check such a file
     Backup(BackupArgs),
-    /// Make a data directory of a backup
+    /// Restore a data directory from a backup
     Restore(RestoreArgs),
-    /// Show, make and revoke API tokens
+    /// Show, create and revoke API tokens
     Token(TokenArgs),
     /// List the languages and which of them can be used here
     Languages(LanguagesArgs),
@@ -261,7 +261,7 @@ pub(crate) struct TokenArgs {
     /// Print the token the way E2B's clients want it
     #[arg(long, global = true)]
     pub(crate) e2b: bool,
-    /// Print the answer as JSON: one document, or one on a line where many come
+    /// Print the answer as JSON: one document, or one per line for a stream
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -271,27 +271,27 @@ pub(crate) struct TokenArgs {
 /// Commands about tokens.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token and print it, once
+    /// Create a token and print it; it is not shown again
     Create {
         /// Name of the new token
         #[arg(long)]
         name: String,
-        /// Let it pause, drain and see the whole queue
+        /// Allow it to see, pause and drain the whole queue
         #[arg(long)]
         operator: bool,
-        /// Tenant that owns it: tokens of one tenant share agents and sessions [default: its own]
+        /// Tenant of the token; tokens of one tenant share agents and sessions [default: a new one]
         #[arg(long)]
         tenant: Option<String>,
         /// Scopes: executions, sessions, agents, tokens [default: all]
         #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
         scope: Vec<TokenScope>,
-        /// Time after which it ends by itself, such as `12h` or `30d` [default: never]
+        /// Time after which it expires, such as `12h` or `30d` [default: never]
         #[arg(long, value_name = "TIME", value_parser = values::duration)]
         expires: Option<Duration>,
     },
-    /// List tokens: id, when it was made, name; tenant, scopes and end that are not the default
+    /// List tokens: id, creation time, name; tenant, scopes and expiry unless they are the default
     List,
-    /// Take a token back
+    /// Revoke a token
     Revoke {
         /// Id of the token, as `cove token list` shows it
         id: String,
@@ -334,7 +334,7 @@ answers or the token is not for it."
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// Have a server check itself
+    /// Run the checks on a server
     #[arg(long, value_name = "URL|CONTEXT")]
     pub(crate) server: Option<String>,
     /// File with the server's token, in place of COVE_TOKEN
@@ -382,22 +382,22 @@ Exit codes: the program's own if it exited by itself, or
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) program: ProgramArgs,
-    /// Print the result as one JSON document, and nothing else
+    /// Print only the result, as one JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do not say the verdict
+    /// Do not print the verdict
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// Run although nothing here limits memory or processes
+    /// Run although memory and processes cannot be limited here
     #[arg(long)]
     pub(crate) insecure_no_limits: bool,
-    /// Run it on a server, as if it ran here
+    /// Run it on a server, with this command's input, output and exit code
     #[arg(long, value_name = "URL|CONTEXT", conflicts_with = "insecure_no_limits")]
     pub(crate) server: Option<String>,
     /// File with the server's token, in place of COVE_TOKEN
     #[arg(long, value_name = "FILE", requires = "server")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Give the program a terminal: the one you type at
+    /// Connect the program to this terminal
     #[arg(long, short, requires = "server", conflicts_with_all = ["json", "stdin_file"])]
     pub(crate) tty: bool,
     /// Grants: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw to write,

@@ -38,50 +38,50 @@ Examples:
 Exit codes: 0 shown, 2 wrong usage or refused, 125 no server answers."
 )]
 pub(crate) struct SandboxAuditArgs {
-    /// Only of this session or execution
+    /// Only records of this session or execution
     #[arg(long, value_name = "ID")]
     pub(crate) holder: Option<String>,
-    /// Only of this tenant's sandboxes, for an operator
+    /// Only records of this tenant's sandboxes; needs an operator's token
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: Option<String>,
-    /// Only of this kind
+    /// Only records of this kind
     #[arg(long, value_name = "EVENT", value_parser = event)]
     pub(crate) event: Option<AuditEvent>,
     /// Only records with this outcome
     #[arg(long, value_name = "OUTCOME", value_parser = outcome)]
     pub(crate) outcome: Option<AuditOutcome>,
-    /// Only of this grant, such as postgres:shop
+    /// Only records of this grant, such as postgres:shop
     #[arg(long, value_name = "GRANT")]
     pub(crate) grant: Option<String>,
-    /// Only with this in the text or the error
+    /// Only records with this in the text or the error
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
-    /// From then on: a time such as 2026-11-21T03:05:09Z, or for how long, such as 1h
+    /// Start: a time such as 2026-11-21T03:05:09Z, or an age such as 1h
     #[arg(long, value_name = "TIME", value_parser = values::moment_ms)]
     pub(crate) since: Option<u64>,
-    /// Before then: a time, or how long ago
+    /// End: a time, or an age
     #[arg(long, value_name = "TIME", value_parser = values::moment_ms)]
     pub(crate) until: Option<u64>,
     /// Order of the records: the oldest or the newest first
     #[arg(long, value_enum, default_value_t = RecordOrder::Asc, hide_default_value = true)]
     pub(crate) order: RecordOrder,
-    /// Only those behind the record of this number
+    /// Only records after the one with this number
     #[arg(long, value_name = "NUMBER")]
     pub(crate) after: Option<u64>,
-    /// Only those before the record of this number
+    /// Only records before the one with this number
     #[arg(long, value_name = "NUMBER")]
     pub(crate) before: Option<u64>,
     /// Follow new records, or those after --after
     #[arg(long, conflicts_with_all = ["limit", "all", "before", "until", "order", "summary"])]
     pub(crate) follow: bool,
-    /// Count records by target, holder or grant in place of showing them
+    /// Count records by target, holder or grant instead of showing them
     #[arg(long, value_name = "BY", value_parser = summary,
         conflicts_with_all = ["order", "all", "csv"])]
     pub(crate) summary: Option<AuditSummaryKey>,
     /// Number of records to show
     #[arg(long, value_name = "COUNT", default_value = "100")]
     pub(crate) limit: NonZeroUsize,
-    /// Go on until there are no more
+    /// Fetch all pages
     #[arg(long, conflicts_with = "limit")]
     pub(crate) all: bool,
     /// Print each record as a line of JSON

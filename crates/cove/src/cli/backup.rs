@@ -33,7 +33,7 @@ the archive is not whole."
 pub(crate) struct BackupArgs {
     #[command(subcommand)]
     pub(crate) command: Option<BackupCommand>,
-    /// File to make, or `-` for standard output [default: cove-TIME.tar.gz]
+    /// File to write, or `-` for standard output [default: cove-TIME.tar.gz]
     #[arg(long, short, value_name = "FILE|-")]
     pub(crate) output: Option<PathBuf>,
     /// Print a description of the archive as one JSON document
@@ -80,13 +80,13 @@ Exit codes: 0 restored, 2 wrong usage, or the directory is not empty, 125 the ar
 not whole, or of a newer version."
 )]
 pub(crate) struct RestoreArgs {
-    /// Archive that `cove backup` made
+    /// Archive of `cove backup`
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Check the archive and unpack nothing
+    /// Check the archive without unpacking it
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Let executions wait until `cove queue resume`
+    /// Pause the queue: executions wait until `cove queue resume`
     #[arg(long, conflicts_with = "verify")]
     pub(crate) pause_queue: bool,
     /// Print a description of the archive as one JSON document

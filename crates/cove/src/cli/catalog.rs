@@ -63,35 +63,35 @@ pub(crate) struct CatalogArgs {
 pub(crate) enum CatalogCommand {
     /// Run only the catalog: no sandboxes, no bouncer
     Serve(CatalogServeArgs),
-    /// Make namespaces; list, show, change and drop them
+    /// Create namespaces; list, show, change and drop them
     Namespace(NamespaceArgs),
-    /// Make tables; list, show, rename, register, change and drop them
+    /// Create tables; list, show, rename, register, change and drop them
     Table(TableArgs),
-    /// Make views; list, show, rename, change and drop them
+    /// Create views; list, show, rename, change and drop them
     View(ViewArgs),
-    /// Make warehouses; list, show, change and remove them
+    /// Create warehouses; list, show, change and remove them
     Warehouse(WarehouseArgs),
-    /// Make clients of the catalog, list and remove them, change their secrets
+    /// Create clients of the catalog, list and remove them, change their secrets
     Principal(PrincipalArgs),
-    /// Make API keys of a client, list and remove them, change their secrets
+    /// Create API keys of a client, list and remove them, change their secrets
     Key(KeyArgs),
-    /// Make roles, list and remove them, give them to principals
+    /// Create roles, list and remove them, assign them to principals
     Role(RoleArgs),
-    /// Give rights, list them and take them back
+    /// Grant privileges, list and revoke them
     Grant(GrantArgs),
-    /// Restrict principals to a part of a table
+    /// Restrict principals to some rows or columns of a table
     Policy(PolicyArgs),
     /// Show the audit log, and follow it
     Audit(AuditArgs),
-    /// Make functions; list, show and remove them
+    /// Create functions; list, show and remove them
     Function(FunctionArgs),
-    /// Let snapshots expire, and remove files that nothing leads to
+    /// Expire snapshots, and remove unreferenced files
     Maintain(MaintainArgs),
     /// Protect namespaces, tables and views from being dropped
     Protection(ProtectionArgs),
     /// Set how long dropped tables and views can be restored
     Retention(RetentionArgs),
-    /// List dropped tables and views; restore them or remove them for good
+    /// List dropped tables and views; restore them or remove them permanently
     Undrop(UndropArgs),
     /// Show the log of changes, and follow it
     Changes(ChangesArgs),
@@ -127,14 +127,14 @@ pub(crate) enum WarehouseCommand {
     /// List warehouses
     #[command(help_template = HELP_TEMPLATE)]
     List,
-    /// Show a warehouse: where it is, its status, how much is in it
+    /// Show a warehouse: its location, status and contents
     #[command(help_template = HELP_TEMPLATE)]
     Show {
         /// Name of the warehouse
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Make a warehouse; it can be used at once
+    /// Create a warehouse; it can be used at once
     #[command(help_template = HELP_TEMPLATE)]
     Add {
         /// Name of the new warehouse
@@ -158,10 +158,10 @@ pub(crate) enum WarehouseCommand {
     /// Remove warehouses that are empty; no file is removed
     #[command(help_template = HELP_TEMPLATE)]
     Remove {
-        /// Their names
+        /// Names
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// Also one that is protected
+        /// Remove it even if it is protected
         #[arg(long)]
         force: bool,
     },
@@ -170,10 +170,10 @@ pub(crate) enum WarehouseCommand {
 /// Settings of a warehouse beside its name and location.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WarehouseSettings {
-    /// Another root that tables may be below
+    /// Additional location below which tables may be
     #[arg(long, value_name = "LOCATION")]
     pub(crate) location: Vec<String>,
-    /// Status: whether it can be changed, and removed
+    /// Status, which says whether it can be changed and removed
     #[arg(long, value_name = "STATUS", value_parser = ["active", "read-only", "protected"])]
     pub(crate) status: Option<String>,
     /// A setting of its bucket, such as region=eu-west-1
@@ -182,7 +182,7 @@ pub(crate) struct WarehouseSettings {
     /// File with the key of its bucket, as JSON; `-` for standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials_file: Option<PathBuf>,
-    /// File with all of it, as JSON
+    /// File with the complete definition, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
 }
@@ -205,27 +205,27 @@ pub(crate) struct UndropArgs {
 /// Commands about what was dropped.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum UndropCommand {
-    /// List what can be restored, and until when
+    /// List the objects that can be restored, and their deadlines
     #[command(help_template = HELP_TEMPLATE)]
     List {
         /// Only relations of this namespace
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         namespace: Option<CatalogName>,
     },
-    /// Bring a table or view back
+    /// Restore a table or view
     #[command(help_template = HELP_TEMPLATE)]
     Restore {
         /// Id of the dropped object, as `list` shows it
         #[arg(value_name = "ID")]
         id: String,
-        /// New name [default: the one it had]
+        /// New name [default: its former name]
         #[arg(long, value_name = "NAME", value_parser = relation)]
         name: Option<CatalogName>,
     },
-    /// Let tables and views go for good, files and all
+    /// Remove dropped tables and views permanently, with their files
     #[command(help_template = HELP_TEMPLATE)]
     Purge {
-        /// Their ids
+        /// Ids
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
     },
@@ -245,13 +245,13 @@ Examples:
   cove catalog changes --after 1200 --follow --json | jq -r .action"
 )]
 pub(crate) struct ChangesArgs {
-    /// Number of the last change that was seen, or `latest` [default: the log's beginning]
+    /// Number of the last change already seen, or `latest` [default: the log's beginning]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) after: Option<String>,
-    /// Only those of a namespace and its contents
+    /// Only changes of this namespace and its contents
     #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
     pub(crate) namespace: Option<CatalogName>,
-    /// Only those of a table or view
+    /// Only changes of this table or view
     #[arg(long, value_name = "TABLE", value_parser = relation, conflicts_with = "namespace")]
     pub(crate) table: Option<CatalogName>,
     /// Maximum number of entries
@@ -275,7 +275,7 @@ Examples:
   cove catalog search mail --json | jq -r 'select(.kind == \"column\").column'"
 )]
 pub(crate) struct CatalogSearchArgs {
-    /// A part of the name
+    /// Part of the name
     #[arg(value_name = "TEXT")]
     pub(crate) text: String,
     /// Maximum number of entries, up to 500
@@ -334,16 +334,16 @@ pub(crate) struct NamespaceArgs {
 /// Commands about namespaces.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum NamespaceCommand {
-    /// List namespaces of the first level, or those in one
+    /// List namespaces of the first level, or those in a namespace
     #[command(help_template = HELP_TEMPLATE)]
     List {
-        /// The one they are in
+        /// Parent namespace
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         parent: Option<CatalogName>,
         #[command(flatten)]
         as_of: AsOfArgs,
     },
-    /// Create a namespace; its parent has to exist
+    /// Create a namespace; its parent must exist
     #[command(help_template = HELP_TEMPLATE)]
     Create {
         /// Name of the namespace
@@ -360,7 +360,7 @@ pub(crate) enum NamespaceCommand {
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         name: CatalogName,
     },
-    /// Set and unset properties of a namespace, all at once
+    /// Set and unset properties of a namespace in one commit
     #[command(help_template = HELP_TEMPLATE)]
     Properties {
         /// Name of the namespace
@@ -369,10 +369,10 @@ pub(crate) enum NamespaceCommand {
         #[command(flatten)]
         change: PropertyArgs,
     },
-    /// Drop namespaces; they have to be empty
+    /// Drop empty namespaces
     #[command(help_template = HELP_TEMPLATE)]
     Drop {
-        /// Their names
+        /// Names
         #[arg(required = true, value_name = "NAMESPACE", value_parser = levels)]
         names: Vec<CatalogName>,
     },
@@ -408,7 +408,7 @@ pub(crate) struct PropertyArgs {
         required_unless_present = "unset"
     )]
     pub(crate) set: Vec<(String, String)>,
-    /// The name of a property to take away
+    /// Name of a property to remove
     #[arg(long, value_name = "NAME")]
     pub(crate) unset: Vec<String>,
 }
@@ -444,7 +444,7 @@ pub(crate) enum ViewCommand {
         #[command(flatten)]
         as_of: AsOfArgs,
     },
-    /// Make a view
+    /// Create a view
     #[command(help_template = HELP_TEMPLATE)]
     Create {
         /// Name of the view
@@ -472,7 +472,7 @@ pub(crate) enum ViewCommand {
         #[command(flatten)]
         as_of: AsOfArgs,
     },
-    /// Make a view of a metadata file that is there
+    /// Register an existing metadata file as a view
     #[command(help_template = HELP_TEMPLATE)]
     Register {
         /// Name of the new view
@@ -491,7 +491,7 @@ pub(crate) enum ViewCommand {
         #[command(flatten)]
         change: PropertyArgs,
     },
-    /// Give a view another name
+    /// Rename a view
     #[command(help_template = HELP_TEMPLATE)]
     Rename {
         /// Name of the view
@@ -504,7 +504,7 @@ pub(crate) enum ViewCommand {
     /// Drop views
     #[command(help_template = HELP_TEMPLATE)]
     Drop {
-        /// Their names
+        /// Names
         #[arg(required = true, value_name = "VIEW", value_parser = relation)]
         names: Vec<CatalogName>,
     },
@@ -533,20 +533,20 @@ pub(crate) struct PrincipalArgs {
 /// Commands about clients.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PrincipalCommand {
-    /// Make a client and print its id and secret, once
+    /// Create a client and print its id and secret; the secret is not shown again
     #[command(help_template = HELP_TEMPLATE)]
     Add {
         /// Name of the new client
         #[arg(value_name = "NAME")]
         name: String,
-        /// Let it do everything
+        /// Grant it all privileges
         #[arg(long)]
         operator: bool,
     },
     /// List clients, without secrets
     #[command(help_template = HELP_TEMPLATE)]
     List,
-    /// Give a client another secret and print it, once
+    /// Replace a client's secret and print the new one; it is not shown again
     #[command(help_template = HELP_TEMPLATE)]
     Rotate {
         /// Id of the client, as `list` shows it
@@ -559,7 +559,7 @@ pub(crate) enum PrincipalCommand {
     /// Remove clients with their tokens and grants
     #[command(help_template = HELP_TEMPLATE)]
     Remove {
-        /// Their ids
+        /// Ids
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
     },
@@ -589,13 +589,13 @@ pub(crate) struct GrantArgs {
 /// Commands about rights.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum GrantCommand {
-    /// Give rights
+    /// Grant privileges
     #[command(help_template = HELP_TEMPLATE)]
     Add(GrantedArgs),
     /// List the privileges granted in a warehouse
     #[command(help_template = HELP_TEMPLATE)]
     List {
-        /// Only those of this one
+        /// Only those of this principal
         #[arg(long, value_name = "PRINCIPAL")]
         principal: Option<String>,
     },
@@ -610,17 +610,17 @@ pub(crate) struct GrantedArgs {
     /// Principal
     #[arg(value_name = "PRINCIPAL")]
     pub(crate) principal: String,
-    /// Rights, with commas: read, write, manage, grant
+    /// Privileges, separated by commas: read, write, manage, grant
     #[arg(value_name = "RIGHT", required = true, value_delimiter = ',',
         value_parser = ["read", "write", "manage", "grant"])]
     pub(crate) rights: Vec<String>,
-    /// To a namespace and its contents
+    /// On a namespace and its contents
     #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
     pub(crate) namespace: Option<CatalogName>,
-    /// To a table
+    /// On a table
     #[arg(long, value_name = "TABLE", value_parser = relation, conflicts_with = "namespace")]
     pub(crate) table: Option<CatalogName>,
-    /// To a view
+    /// On a view
     #[arg(long, value_name = "VIEW", value_parser = relation,
         conflicts_with_all = ["namespace", "table"])]
     pub(crate) view: Option<CatalogName>,

@@ -37,15 +37,15 @@ pub(crate) struct ClusterArgs {
 /// Action on a cluster.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Make the keys and the tables of a cluster, on its first server
+    /// Create the keys and the tables of a cluster, on its first server
     Init,
-    /// Make a token with which one server can join, on a server that has
+    /// Create a token with which one server can join, on a server of the cluster
     Token {
-        /// Time for which it is good
+        /// Time for which it is valid
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = values::duration)]
         expires: Duration,
     },
-    /// Get the keys of a cluster, on a server that is to join it
+    /// Fetch the keys of a cluster, on a server that joins it
     Join {
         /// The token that `cove cluster token` printed
         token: String,

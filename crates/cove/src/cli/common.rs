@@ -30,8 +30,8 @@ pub(crate) struct ConfigArgs {
 /// Options for keys that differ from those of the store.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct SharedKeyArgs {
-    /// Have servers on this store use this server's keys from now on: they were changed on purpose,
-    /// and secrets sealed with others can no longer be read
+    /// Use this server's keys for all servers on this store, after an intended change; secrets that
+    /// were sealed with other keys can no longer be read
     #[arg(long)]
     replace_keys: bool,
 }
@@ -49,7 +49,7 @@ pub(crate) struct ProgramArgs {
     /// Program to run; `-` reads it from standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<OsString>,
-    /// Language, where the file's extension does not tell
+    /// Language; by default that of the file's extension
     #[arg(long, value_name = "LANGUAGE")]
     pub(crate) lang: Option<String>,
     /// Arguments of the program, or the whole command if there is no FILE
@@ -58,13 +58,13 @@ pub(crate) struct ProgramArgs {
     /// File that the program reads as its standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) stdin_file: Option<PathBuf>,
-    /// Further file for the program's working directory, by its own name or another one
+    /// Additional file for the program's working directory, optionally under another name
     #[arg(long = "file", value_name = "[NAME=]FILE")]
     pub(crate) files: Vec<OsString>,
     /// Environment variable of the program
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) env: Vec<(String, String)>,
-    /// Template of the server that it starts from, by NAME, NAME:TAG or id (`cove template`)
+    /// Template of the server to start from: NAME, NAME:TAG or id (`cove template`)
     #[arg(long, value_name = "TEMPLATE")]
     pub(crate) template: Option<String>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct LimitArgs {
     /// Memory of all its processes and of the files they write, such as 64M [default: 512M]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
     pub(crate) memory: Option<u64>,
-    /// Processes and threads at one time [default: 64]
+    /// Concurrent processes and threads [default: 64]
     #[arg(long, value_name = "COUNT")]
     pub(crate) processes: Option<u64>,
     /// Bytes of standard output, and of standard error [default: 64k]
@@ -91,7 +91,7 @@ pub(crate) struct LimitArgs {
     /// Bytes in its writable directories [default: 64M]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
     pub(crate) disk: Option<u64>,
-    /// Files and directories in them [default: 4096]
+    /// Files and directories in its writable directories [default: 4096]
     #[arg(long, value_name = "COUNT")]
     pub(crate) disk_files: Option<u64>,
     /// Size of one written file [default: 64M]

@@ -25,7 +25,7 @@ Examples:
 Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
 )]
 pub(crate) struct ConsoleArgs {
-    /// Open it in this machine's browser as well
+    /// Also open it in this machine's browser
     #[arg(long)]
     pub(crate) open: bool,
     /// Scopes of the sign-in: executions, sessions, agents, tokens, tenants, catalog [default: all

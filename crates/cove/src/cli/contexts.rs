@@ -103,7 +103,7 @@ pub(crate) enum ContextCommand {
         #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
         env: Vec<(String, String)>,
     },
-    /// Fork a context of Python with all that is defined in it; prints the id of the copy
+    /// Fork a context of Python with its definitions; prints the id of the copy
     #[command(help_template = HELP_TEMPLATE)]
     Fork {
         #[command(flatten)]

@@ -36,7 +36,7 @@ Exit codes: 0 done, 1 --remove left something, 2 wrong usage or refused,
 pub(crate) struct DemoArgs {
     #[command(subcommand)]
     pub(crate) command: Option<DemoCommand>,
-    /// Start a server for it, and end it with this command
+    /// Start a server for the demo, which ends with this command
     #[arg(long, conflicts_with_all = ["server", "token_file", "remove"])]
     pub(crate) serve: bool,
     /// Address of the server of --serve [default: 127.0.0.1:4100]
@@ -58,7 +58,7 @@ pub(crate) struct DemoArgs {
 /// Commands about a demo that is there.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DemoCommand {
-    /// Keep its services busy, and show how they answer
+    /// Send load to its services, and show their response times
     Load(Box<DemoLoadArgs>),
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct DemoLoadArgs {
     /// Operations per second of each service [default: 1 for each client of the database, 2 to 4]
     #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) rate: Option<f64>,
-    /// Services that are asked [default: all that the demo has something for]
+    /// Services that receive load [default: all for which the demo has objects]
     #[arg(long, value_name = "SERVICE", value_delimiter = ',')]
     pub(crate) only: Vec<LoadService>,
     /// Print one JSON document at the end

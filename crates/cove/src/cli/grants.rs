@@ -109,12 +109,12 @@ impl SandboxGrantCommand {
 /// Options about grants.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct GrantOptions {
-    /// Grants of sandboxes, in place of those set elsewhere: postgres:TENANT, mysql:TENANT or
+    /// Grants of sandboxes, instead of those set elsewhere: postgres:TENANT, mysql:TENANT or
     /// catalog:WAREHOUSE, with :rw to write, http:HOST[,HOST...], model, @FILE.json or a JSON
     /// object
     #[arg(long = "grant", value_name = "GRANT", value_parser = parse_grant)]
     grants: Vec<Grant>,
-    /// No grants, whatever is specified elsewhere
+    /// No grants, regardless of those set elsewhere
     #[arg(long, conflicts_with = "grants")]
     no_grants: bool,
 }

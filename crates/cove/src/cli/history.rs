@@ -31,13 +31,13 @@ Examples:
 Exit codes: 0 shown, 2 wrong usage or refused, 125 no server answers."
 )]
 pub(crate) struct HistoryArgs {
-    /// Series to show, or beginnings of their names with `*` behind [default: all]
+    /// Series to show, or prefixes of their names followed by `*` [default: all]
     #[arg(value_name = "SERIES")]
     pub(crate) series: Vec<String>,
-    /// Time until now that is shown, at most 24h
+    /// Time range that ends now, at most 24h
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = values::duration)]
     pub(crate) window: Duration,
-    /// Time that one value covers [default: at most 180 values]
+    /// Time range of one value [default: at most 180 values]
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) step: Option<Duration>,
     /// Tenant of the bouncer to show

@@ -46,7 +46,7 @@ pub(crate) enum NodeCommand {
     /// Show one node
     #[command(help_template = HELP_TEMPLATE)]
     Show(OneNodeArgs),
-    /// Let a node take no new work, and hand its sessions over to other nodes
+    /// Stop giving new work to a node, and hand its sessions over to other nodes
     #[command(
         help_template = HELP_TEMPLATE,
         after_help = "\
@@ -61,7 +61,7 @@ Exit codes: 0 done, 1 sessions stay there, 2 wrong usage or refused, 124 timeout
 server answers."
     )]
     Drain(NodeDrainArgs),
-    /// Let a node take work again; it keeps the sessions that it still has
+    /// Give work to a node again; it keeps the sessions that it still has
     #[command(help_template = HELP_TEMPLATE)]
     Undrain(OneNodeArgs),
 }
@@ -81,10 +81,10 @@ pub(crate) struct OneNodeArgs {
 pub(crate) struct NodeDrainArgs {
     #[command(flatten)]
     pub(crate) node: OneNodeArgs,
-    /// Wait until the node has no sessions any more
+    /// Wait until the node has no sessions
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Longest wait, such as 10m [default: as long as it takes]
+    /// Maximum wait, such as 10m [default: no limit]
     #[arg(long, value_name = "TIME", requires = "wait", value_parser = values::duration)]
     pub(crate) timeout: Option<Duration>,
 }

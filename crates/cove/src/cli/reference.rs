@@ -49,7 +49,7 @@ Examples:
 Exit codes: 0 done, 1 failed, 2 wrong usage."
 )]
 pub(crate) struct ManArgs {
-    /// Write the pages of all commands to this directory, not the first one to standard output
+    /// Write the pages of all commands to this directory instead of printing the first one
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) directory: Option<PathBuf>,
 }

@@ -51,7 +51,7 @@ pub(crate) struct ExecArgs {
 /// Commands about executions.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ExecCommand {
-    /// Hand a program to the server and print the execution's id
+    /// Submit a program to the server and print the execution's id
     Submit(Box<SubmitArgs>),
     /// Show executions
     Get(GetArgs),
@@ -124,17 +124,17 @@ pub(crate) struct SubmitArgs {
     /// Program that judges outputs
     #[arg(long, value_name = "FILE", requires = "tests", conflicts_with = "comparison")]
     pub(crate) checker: Option<PathBuf>,
-    /// Program that talks with the program and judges it
+    /// Program that interacts with the program and judges it
     #[arg(long, value_name = "FILE")]
     pub(crate) interactor: Option<PathBuf>,
-    /// Leave out the tests after the first that fails
+    /// Skip the tests after the first that fails
     #[arg(long, requires = "tests")]
     pub(crate) stop_at_first_failure: bool,
     /// Grants: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw to write,
     /// http:HOST[,HOST...], model, @FILE.json or a JSON object
     #[arg(long = "grant", value_name = "GRANT", value_parser = parse_grant)]
     pub(crate) grants: Vec<Grant>,
-    /// Priority among your waiting executions: the highest goes first, from -100 to 100
+    /// Priority among your waiting executions, from -100 to 100; the highest runs first
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true,
         value_parser = clap::value_parser!(i32).range(-100..=100))]
     pub(crate) priority: Option<i32>,
@@ -144,10 +144,10 @@ pub(crate) struct SubmitArgs {
     /// Label to filter by
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
-    /// Makes a second submission with the same key harmless: it gets the first one's id
+    /// Idempotency key: a second submission with the same key returns the first one's id
     #[arg(long, value_name = "KEY")]
     pub(crate) idempotency_key: Option<String>,
-    /// Address to post the result to
+    /// URL to which the result is posted
     #[arg(long, value_name = "URL")]
     pub(crate) webhook: Option<String>,
     /// Use neither the compile cache nor an interpreter started in advance
@@ -156,13 +156,13 @@ pub(crate) struct SubmitArgs {
     /// Wait for the verdict
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Follow it like `cove exec watch`; the id goes to standard error
+    /// Follow it like `cove exec watch`; the id is printed to standard error
     #[arg(long, conflicts_with = "wait")]
     pub(crate) watch: bool,
-    /// Print the record, with --wait or --watch that of the end, as one JSON document
+    /// Print the record as one JSON document; with --wait or --watch, the final one
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show no progress and do not say the verdict
+    /// Print neither progress nor the verdict
     #[arg(long, short)]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -222,10 +222,10 @@ pub(crate) struct WatchArgs {
     /// Id of the execution
     #[arg(value_name = "ID", value_parser = id)]
     pub(crate) id: String,
-    /// Print the record of the end as one JSON document, and nothing else
+    /// Print only the final record, as one JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show no progress and do not say the verdict
+    /// Print neither progress nor the verdict
     #[arg(long, short)]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -305,7 +305,7 @@ pub(crate) struct ListArgs {
     /// Executions on a page [default: 50]
     #[arg(long, value_name = "COUNT")]
     pub(crate) limit: Option<u32>,
-    /// Go on until there are no more
+    /// Fetch all pages
     #[arg(long)]
     pub(crate) all_pages: bool,
     /// Print each record as a JSON document
@@ -391,7 +391,7 @@ Asks for confirmation on a terminal; otherwise it needs --yes.
 Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
     )]
     Drain {
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
         #[command(flatten)]
@@ -402,7 +402,7 @@ Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
 /// Executions that are meant, and the form of the answer.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ScopeArgs {
-    /// Everybody's executions; needs an operator's token
+    /// Executions of all tenants; needs an operator's token
     #[arg(long)]
     pub(crate) all: bool,
     /// Print the answer as one JSON document

@@ -52,7 +52,7 @@ pub(crate) enum ServerContextCommand {
         /// Name of the context
         #[arg(value_name = "NAME", required_unless_present = "none")]
         name: Option<String>,
-        /// Let none be the current one
+        /// Select no context
         #[arg(long, conflicts_with = "name")]
         none: bool,
     },
@@ -73,7 +73,7 @@ pub(crate) struct AddContextArgs {
     /// Address of the server, such as https://cove.example.com
     #[arg(long, value_name = "URL")]
     pub(crate) server: String,
-    /// File with the token, read each time; `-` reads the token from standard input and keeps it
+    /// File with the token, read at each use; `-` reads the token from standard input and stores it
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Make it the current one

@@ -58,7 +58,7 @@ pub(crate) enum AgentCommand {
         /// Name of the agent
         #[arg(value_name = "NAME", value_parser = name)]
         name: String,
-        /// List the files of its folder, too
+        /// Also list the files of its folder
         #[arg(long)]
         files: bool,
         /// Show the files of an earlier version
@@ -70,7 +70,7 @@ pub(crate) enum AgentCommand {
     /// Remove agents with all their versions; their sessions keep their files
     #[command(help_template = HELP_TEMPLATE)]
     Delete {
-        /// Their names
+        /// Names
         #[arg(required = true, value_name = "NAME", value_parser = name)]
         names: Vec<String>,
     },
@@ -115,7 +115,7 @@ pub(crate) struct DeployArgs {
     /// Environment variable of its sessions
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) env: Vec<(String, String)>,
-    /// Description, for people
+    /// Description
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
     #[command(flatten)]
@@ -143,7 +143,7 @@ pub(crate) struct AgentUpdateArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) grants: GrantOptions,
-    /// Description, for people
+    /// Description
     #[arg(long, value_name = "TEXT", group = "change")]
     pub(crate) description: Option<String>,
     /// Number of the version that new sessions get
@@ -182,7 +182,7 @@ pub(crate) struct SessionArgs {
     pub(crate) command: SessionCommand,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Print answers as JSON: one document, or one on a line where many come
+    /// Print answers as JSON: one document, or one per line for a stream
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -190,11 +190,11 @@ pub(crate) struct SessionArgs {
 /// Commands about sessions.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SessionCommand {
-    /// Make a session and print its id
+    /// Create a session and print its id
     Create(CreateArgs),
     /// Send a message to a session's agent and show its response
     Send(SendArgs),
-    /// Talk to an agent, line by line; Ctrl-C interrupts its turn
+    /// Chat with an agent, line by line; Ctrl-C interrupts its turn
     Chat(ChatArgs),
     /// List sessions, the newest first
     List(SessionListArgs),
@@ -204,11 +204,11 @@ pub(crate) enum SessionCommand {
     Grants(GrantsArgs),
     /// Run a read-only statement over a session's grant; without one, list the tables
     Sql(SqlArgs),
-    /// Take no messages for now; the sandbox stays while there is room
+    /// Accept no messages until resumed; the sandbox stays while there is room
     Pause(ManyArgs),
-    /// Take no messages and give up the sandbox; files and conversation are kept
+    /// Accept no messages and end the sandbox; files and conversation are kept
     Stop(ManyArgs),
-    /// Go on with sessions that are paused or stopped
+    /// Resume paused or stopped sessions
     Resume(ManyArgs),
     /// Copy a session with its files and its conversation; prints the ids
     #[command(help_template = HELP_TEMPLATE)]
@@ -220,9 +220,9 @@ pub(crate) enum SessionCommand {
         #[arg(long, value_name = "COUNT", default_value_t = 1)]
         count: u32,
     },
-    /// End sessions for ever; their files are gone
+    /// End sessions permanently, and remove their files
     End(ManyArgs),
-    /// Run a command in a session, as if it ran here
+    /// Run a command in a session, with this command's input, output and exit code
     Exec(SessionExecArgs),
     /// Open a terminal, or attach to one
     Terminal(SessionTerminalArgs),
@@ -266,10 +266,10 @@ pub(crate) struct SqlArgs {
     /// A single statement; without it tables are listed
     #[arg(value_name = "SQL")]
     pub(crate) sql: Option<String>,
-    /// Values of the statement's parameters, as JSON where they are that, else as text
+    /// Values of the statement's parameters: JSON if they are valid JSON, otherwise text
     #[arg(value_name = "VALUE")]
     pub(crate) parameters: Vec<String>,
-    /// Rows that are returned at most
+    /// Maximum number of rows
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_rows: Option<u32>,
     /// Show the columns of a table, or the contents of a namespace
@@ -312,7 +312,7 @@ pub(crate) struct NewArgs {
     /// Label to filter by
     #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) metadata: Vec<(String, String)>,
-    /// Id of a credential whose secret the agent gets
+    /// Id of a credential for the agent
     #[arg(long, value_name = "ID", value_parser = name)]
     pub(crate) credential: Option<String>,
     /// Id of a snapshot to take its files from
@@ -324,10 +324,10 @@ pub(crate) struct NewArgs {
     /// Model that the agent uses
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// In place of the agent's own system prompt
+    /// System prompt, instead of the agent's own
     #[arg(long, value_name = "TEXT")]
     pub(crate) system_prompt: Option<String>,
-    /// bypassPermissions, acceptEdits, plan or default
+    /// Permission mode: bypassPermissions, acceptEdits, plan or default
     #[arg(long, value_name = "MODE")]
     pub(crate) permission_mode: Option<String>,
     /// Memory of all its processes, such as 512M
@@ -336,10 +336,10 @@ pub(crate) struct NewArgs {
     /// Size of its disk, such as 2G
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub(crate) disk: Option<u64>,
-    /// Processes and threads at one time
+    /// Concurrent processes and threads
     #[arg(long, value_name = "COUNT")]
     pub(crate) processes: Option<u64>,
-    /// Idle time after which it gives up its sandbox, such as 10m
+    /// Idle time after which its sandbox ends, such as 10m
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) idle: Option<Duration>,
     /// Effect of the last listener disconnecting on a turn: continue, interrupt [default: continue]
@@ -429,7 +429,7 @@ pub(crate) struct ChatArgs {
             "on_disconnect", "grants", "no_grants"]
     )]
     pub(crate) id: Option<String>,
-    /// Make a session of this agent
+    /// Create a session of this agent
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub(crate) agent: Option<String>,
     #[command(flatten)]
@@ -455,10 +455,10 @@ pub(crate) struct GrantsArgs {
     /// Id of the session
     #[arg(value_name = "ID", value_parser = name)]
     pub(crate) id: String,
-    /// Grants from now on, in place of all present ones: as --grant of `cove session create`
+    /// Grants from now on, instead of all present ones: as --grant of `cove session create`
     #[arg(long, value_name = "GRANT", value_parser = parse_grant)]
     pub(crate) set: Vec<Grant>,
-    /// Let it reach nothing from now on
+    /// Revoke all grants
     #[arg(long, conflicts_with = "set")]
     pub(crate) none: bool,
 }
@@ -481,13 +481,13 @@ pub(crate) struct SessionListArgs {
     /// Only those of this agent
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// Only those with this entry
+    /// Only those with this metadata entry
     #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) metadata: Vec<(String, String)>,
     /// Sessions on a page [default: 50]
     #[arg(long, value_name = "COUNT")]
     pub(crate) limit: Option<u32>,
-    /// Go on until there are no more
+    /// Fetch all pages
     #[arg(long)]
     pub(crate) all_pages: bool,
 }
@@ -519,7 +519,7 @@ pub(crate) struct SessionExecArgs {
     /// The command
     #[arg(last = true, value_name = "COMMAND", required_unless_present = "tty")]
     pub(crate) argv: Vec<String>,
-    /// Give it the terminal that you type at
+    /// Connect it to this terminal
     #[arg(long, short, conflicts_with_all = ["json", "stdin", "env", "timeout"])]
     pub(crate) tty: bool,
     /// Pass standard input to the command
@@ -595,7 +595,7 @@ pub(crate) enum FilesCommand {
         /// Path in the session
         #[arg(value_name = "ID:PATH", value_parser = file)]
         place: SessionFilePath,
-        /// A directory with everything in it
+        /// Remove a directory with its contents
         #[arg(long, short)]
         recursive: bool,
     },
@@ -649,17 +649,17 @@ Examples:
 Exit codes: 0 shown, 2 wrong usage or refused, 125 no server answers."
 )]
 pub(crate) struct TopArgs {
-    /// Time between two looks
+    /// Interval of the display
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
     pub(crate) interval: Duration,
-    /// Sessions that are shown
+    /// Maximum number of sessions
     #[arg(long, value_name = "COUNT", default_value_t = 20,
         value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(crate) limit: u32,
-    /// Show the nodes of the cluster, too, and how busy each is; needs an operator's token
+    /// Also show the nodes of the cluster and their load; needs an operator's token
     #[arg(long)]
     pub(crate) all: bool,
-    /// Look once and print one JSON object
+    /// Print the current state as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

@@ -20,10 +20,10 @@ pub(crate) struct SettingArgs {
     /// Address to listen at for MySQL's clients; port 0 is any free one [default: 127.0.0.1:6433]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) bouncer_mysql: Option<String>,
-    /// Address to listen at for E2B's clients; none when it is left out
+    /// Address to listen at for E2B's clients [default: none]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) e2b: Option<String>,
-    /// Read the console's files from here at each request, for work on it
+    /// Read the console's files from this directory at each request, to develop the console
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) console_dir: Option<String>,
     /// Least severe log lines to write: off, error, warn, info, debug or trace [default: info]
@@ -32,7 +32,7 @@ pub(crate) struct SettingArgs {
     /// Form of log lines: text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
-    /// Run programs although nothing here limits their memory or processes
+    /// Run programs although their memory and processes cannot be limited here
     #[arg(long)]
     pub(crate) insecure_no_limits: bool,
 }
@@ -90,7 +90,7 @@ pub(crate) struct ConfigCommandArgs {
 /// Commands about the configuration.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Find everything that keeps the configuration from being one
+    /// Report all errors of the configuration
     #[command(after_help = "\
 Each problem is a line on standard error: location, setting, problem. Contradicting settings,
 missing files and unresolved references are reported once all values are valid.
@@ -122,7 +122,7 @@ pub(crate) struct ShowConfigArgs {
     /// Print one JSON document, with defaults and origins
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show the configuration of a server that runs [default: COVE_URL, or the server of the data
+    /// Show the configuration of a running server [default: COVE_URL, or the server of the data
     /// directory]
     #[arg(
         long,

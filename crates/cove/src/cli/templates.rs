@@ -52,7 +52,7 @@ pub(crate) enum TemplateCommand {
         /// Name or id of the template
         #[arg(value_name = "NAME", value_parser = name)]
         name: String,
-        /// Print the log of its newest build, too
+        /// Also print the log of its newest build
         #[arg(long)]
         logs: bool,
     },
@@ -110,7 +110,7 @@ pub(crate) struct TemplateBuildArgs {
     /// Name, or name:tag [default: that of template.toml, or of the folder]
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub(crate) name: Option<String>,
-    /// Another tag for this build
+    /// Additional tag for this build
     #[arg(long, value_name = "TAG", value_parser = name)]
     pub(crate) tag: Vec<String>,
     /// Run every step, also those with existing layers

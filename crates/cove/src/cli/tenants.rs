@@ -49,7 +49,7 @@ pub(crate) struct TenantArgs {
 /// Commands about tenants.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TenantCommand {
-    /// Make a tenant, or change one
+    /// Create or change a tenant
     Add(Box<AddTenantArgs>),
     /// List tenants with their figures
     List,
@@ -59,23 +59,23 @@ pub(crate) enum TenantCommand {
         /// Name of the tenant
         #[arg(value_name = "NAME", value_parser = name)]
         name: String,
-        /// List its clients and server connections, too
+        /// Also list its clients and server connections
         #[arg(long)]
         connections: bool,
     },
-    /// Let clients wait before their next transaction
+    /// Make clients wait before their next transaction
     #[command(help_template = HELP_TEMPLATE)]
     Pause {
         /// Names of tenants
         #[arg(required = true, value_name = "NAME", value_parser = name)]
         names: Vec<String>,
-        /// Refuse clients rather than let them wait
+        /// Reject clients instead of making them wait
         #[arg(long)]
         refuse: bool,
     },
-    /// Take work again, after a pause or a drain
+    /// Accept work again, after a pause or a drain
     Resume(NamesArgs),
-    /// Take no new clients, and see the others off after their transactions
+    /// Accept no new clients, and disconnect the others after their transactions
     Drain(NamesArgs),
     /// Reopen all server connections, as they become idle
     Reconnect(NamesArgs),
@@ -119,24 +119,23 @@ pub(crate) struct AddTenantArgs {
     /// Address of the MySQL or MariaDB server, its socket, or a server of the configuration
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "postgres")]
     pub(crate) mysql: Option<String>,
-    /// Protocol of the server, where --from does not name it: postgres, or mysql, which MariaDB
-    /// speaks as well
+    /// Protocol of the server, if --from does not name it: postgres, or mysql, also for MariaDB
     #[arg(long, value_name = "ENGINE", hide_possible_values = true, conflicts_with_all = ["postgres", "mysql"])]
     pub(crate) engine: Option<DatabaseEngine>,
     /// Database there [default: the tenant's name]
     #[arg(long, value_name = "DATABASE")]
     pub(crate) database: Option<String>,
-    /// When a server connection goes back: after each transaction, after each statement, or when
-    /// its client leaves (session)
+    /// When a server connection returns to the pool: after each transaction, after each statement,
+    /// or when its client disconnects (session)
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<PoolModeArg>,
-    /// A user that may come
+    /// User that may log in
     #[arg(long, value_name = "USER", requires = "password_file")]
     pub(crate) user: Option<String>,
     /// File with its password
     #[arg(long, value_name = "FILE", requires = "user")]
     pub(crate) password_file: Option<PathBuf>,
-    /// Role that all users become on the server
+    /// Role of all users on the server
     #[arg(long, value_name = "ROLE")]
     pub(crate) server_user: Option<String>,
     /// File with the password of that role
@@ -218,7 +217,7 @@ Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
 pub(crate) struct BouncerArgs {
     #[command(subcommand)]
     pub(crate) command: Option<BouncerCommand>,
-    /// Be configured by a file of PgBouncer instead, and act on signals as it does
+    /// Read a configuration file of PgBouncer instead, and handle signals as PgBouncer does
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "data_dir"])]
     pub(crate) pgbouncer_ini: Option<PathBuf>,
     /// Take over the listeners and clients of the bouncer that was started with the same FILE, a
@@ -253,7 +252,7 @@ Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
     },
     /// Watch a server's tenants: clients, connections, transactions and their times
     Top(BouncerTopArgs),
-    /// Have a server read its configuration again
+    /// Reload a server's configuration
     #[command(help_template = HELP_TEMPLATE)]
     Reload {
         /// Print the answer as JSON
@@ -271,10 +270,10 @@ On a terminal the figures are updated in place until Ctrl-C. Elsewhere they are 
 once."
 )]
 pub(crate) struct BouncerTopArgs {
-    /// Time between two looks
+    /// Interval of the display
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
     pub(crate) interval: Duration,
-    /// Look once and print one JSON object
+    /// Print the current state as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }

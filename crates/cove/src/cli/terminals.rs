@@ -38,7 +38,7 @@ pub(crate) struct SessionTerminalArgs {
     /// Directory to start in [default: /workspace]
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
-    /// Seconds that it survives without a client [default: 0]
+    /// Seconds for which it stays open without a client [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=DETACH_S_MAX))]
     pub(crate) detach_s: Option<u32>,
     /// Id of a terminal that was opened with --detach-s

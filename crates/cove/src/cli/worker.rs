@@ -70,22 +70,22 @@ pub(crate) struct WorkerAnthropicArgs {
     /// Address of the control plane [default: ANTHROPIC_BASE_URL, or https://api.anthropic.com]
     #[arg(long, value_name = "URL")]
     pub(crate) control_plane: Option<String>,
-    /// Version of the beta interface that is spoken
+    /// Version of the beta API
     #[arg(long, value_name = "NAME", default_value = API_VERSION)]
     pub(crate) api_version: String,
-    /// Sessions that are worked on at one time, up to 256
+    /// Maximum number of concurrent sessions, up to 256
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = concurrency)]
     pub(crate) concurrency: usize,
     /// Time that a session may be idle before its Cove session is paused
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     pub(crate) max_idle: Duration,
-    /// Time of a command that does not ask for another one
+    /// Time limit of a command that does not set one
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = values::duration)]
     pub(crate) tool_timeout: Duration,
-    /// Time that calls have to finish when the worker is stopped
+    /// Time in which calls may finish when the worker is stopped
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::duration)]
     pub(crate) drain: Duration,
-    /// End when the queue is empty and all that was claimed is finished
+    /// End when the queue is empty and all claimed sessions are finished
     #[arg(long)]
     pub(crate) once: bool,
     /// Agent with the disk, limits and grants of new Cove sessions; it should have no runtime

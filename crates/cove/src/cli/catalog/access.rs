@@ -34,16 +34,16 @@ pub(crate) struct RoleArgs {
 /// Commands about roles.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RoleCommand {
-    /// List roles, and how many have each
+    /// List roles and the number of their members
     #[command(help_template = HELP_TEMPLATE)]
     List,
-    /// Make a role
+    /// Create a role
     #[command(help_template = HELP_TEMPLATE)]
     Add {
         /// Name of the new role
         #[arg(value_name = "ROLE")]
         name: String,
-        /// Members from the beginning
+        /// Initial members
         #[arg(long, value_name = "PRINCIPAL")]
         member: Vec<String>,
     },
@@ -54,7 +54,7 @@ pub(crate) enum RoleCommand {
         #[arg(value_name = "ROLE")]
         name: String,
     },
-    /// Give a role to principals
+    /// Assign a role to principals
     #[command(help_template = HELP_TEMPLATE)]
     Give {
         /// Name of the role
@@ -64,7 +64,7 @@ pub(crate) enum RoleCommand {
         #[arg(required = true, value_name = "PRINCIPAL")]
         members: Vec<String>,
     },
-    /// Take a role from principals
+    /// Revoke a role from principals
     #[command(help_template = HELP_TEMPLATE)]
     Take {
         /// Name of the role
@@ -77,7 +77,7 @@ pub(crate) enum RoleCommand {
     /// Remove roles with their grants
     #[command(help_template = HELP_TEMPLATE)]
     Remove {
-        /// Their names
+        /// Names
         #[arg(required = true, value_name = "ROLE")]
         names: Vec<String>,
     },
@@ -105,14 +105,14 @@ pub(crate) struct KeyArgs {
 /// Commands about API keys.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// List a client's keys: until when each is good, and when it was last used
+    /// List a client's keys with their expiry and last use
     #[command(help_template = HELP_TEMPLATE)]
     List {
         /// The client's id, as `principal list` shows it
         #[arg(value_name = "CLIENT")]
         client: String,
     },
-    /// Make a key and print it, once
+    /// Create a key and print it; it is not shown again
     #[command(help_template = HELP_TEMPLATE)]
     Add {
         /// The client's id
@@ -125,7 +125,7 @@ pub(crate) enum KeyCommand {
         #[arg(long, value_name = "TIME", value_parser = values::duration)]
         expires: Option<Duration>,
     },
-    /// Give a key another secret and print it, once
+    /// Replace a key's secret and print the new one; it is not shown again
     #[command(help_template = HELP_TEMPLATE)]
     Rotate {
         /// The client's id
@@ -192,12 +192,12 @@ pub(crate) enum PolicyCommand {
         #[arg(value_name = "POLICY")]
         name: String,
     },
-    /// Make a policy, or put another one in its place
+    /// Create or replace a policy
     Set(Box<SetPolicyArgs>),
     /// Remove policies: the principals they restricted have their full privileges again
     #[command(help_template = HELP_TEMPLATE)]
     Remove {
-        /// Their names
+        /// Names
         #[arg(required = true, value_name = "POLICY")]
         names: Vec<String>,
     },
@@ -225,22 +225,22 @@ pub(crate) struct SetPolicyArgs {
     /// Name of the policy
     #[arg(value_name = "POLICY")]
     pub(crate) name: String,
-    /// Principal that is restricted: a principal, a role, or `*` for everybody
+    /// Restricted principal: a principal, a role, or `*` for all
     #[arg(long, value_name = "PRINCIPAL")]
     pub(crate) principal: String,
     /// Table
     #[arg(long, value_name = "TABLE", value_parser = relation)]
     pub(crate) table: CatalogName,
-    /// A condition that the rows fulfil which he may read
+    /// Condition of the rows that the principal may read
     #[arg(long = "where", value_name = "CONDITION", value_parser = comparison)]
     pub(crate) conditions: Vec<ColumnCondition>,
-    /// File with such a condition, as JSON; `-` for standard input
+    /// File with this condition, as JSON; `-` for standard input
     #[arg(long, value_name = "FILE", conflicts_with = "conditions")]
     pub(crate) filter: Option<PathBuf>,
-    /// A column, and how it is shown
+    /// Column, and the way it is masked
     #[arg(long, value_name = "NAME=HOW", value_parser = values::variable)]
     pub(crate) column: Vec<(String, String)>,
-    /// Let him have credentials for the table's files: his engine keeps to the policy
+    /// Vend credentials for the table's files: the principal's engine enforces the policy
     #[arg(long)]
     pub(crate) trusted: bool,
 }
@@ -264,23 +264,23 @@ pub(crate) struct AuditArgs {
     /// Only records of this principal
     #[arg(long, value_name = "PRINCIPAL")]
     pub(crate) principal: Option<String>,
-    /// Only this, such as drop-table
+    /// Only this operation, such as drop-table
     #[arg(long, value_name = "NAME")]
     pub(crate) operation: Option<String>,
     /// Only records with this outcome: done, refused or failed
     #[arg(long, value_name = "OUTCOME", value_parser = ["done", "refused", "failed"])]
     pub(crate) outcome: Option<String>,
-    /// Only paths that begin with this
+    /// Only paths with this prefix
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Option<String>,
-    /// From then on: a time such as 2026-11-21T03:05:09Z, or for how long, such as 1h
+    /// Start: a time such as 2026-11-21T03:05:09Z, or an age such as 1h
     #[arg(long, value_name = "TIME", value_parser = values::moment_ms)]
     pub(crate) since: Option<u64>,
-    /// Before then: a time, or how long ago
+    /// End: a time, or an age
     #[arg(long, value_name = "TIME", value_parser = values::moment_ms,
         conflicts_with = "follow")]
     pub(crate) until: Option<u64>,
-    /// Maximum number of the newest
+    /// Maximum number of records; the newest are shown
     #[arg(long, value_name = "COUNT", default_value = "100")]
     pub(crate) limit: usize,
     /// Follow new records

@@ -47,9 +47,9 @@ pub(crate) enum TableCommand {
         #[command(flatten)]
         as_of: AsOfArgs,
     },
-    /// Make a table without rows
+    /// Create an empty table
     Create(Box<CreateTableArgs>),
-    /// Show a table: where it is, its columns, branches and tags, properties
+    /// Show a table: its location, columns, branches, tags and properties
     #[command(help_template = HELP_TEMPLATE)]
     Show {
         /// Name of the table
@@ -61,7 +61,7 @@ pub(crate) enum TableCommand {
     /// List a table's snapshots that have not expired
     #[command(help_template = HELP_TEMPLATE)]
     Snapshots(RowsArgs),
-    /// List which snapshot was the current one when
+    /// List the times at which each snapshot became the current one
     #[command(help_template = HELP_TEMPLATE)]
     History {
         #[command(flatten)]
@@ -91,7 +91,7 @@ Examples:
   cove catalog table stats shop.orders
   cove catalog table stats shop.orders --ref main --json | jq .recommendations")]
     Stats(TableStatsArgs),
-    /// List a table's columns, those within columns included
+    /// List a table's columns, including nested ones
     #[command(help_template = HELP_TEMPLATE)]
     Columns(RowsArgs),
     /// Set and unset properties of a table in one commit
@@ -103,7 +103,7 @@ Examples:
         #[command(flatten)]
         change: PropertyArgs,
     },
-    /// Give a table another name, in the same namespace or another one
+    /// Rename a table, within its namespace or to another one
     #[command(help_template = HELP_TEMPLATE)]
     Rename {
         /// Name of the table
@@ -113,7 +113,7 @@ Examples:
         #[arg(value_name = "TABLE", value_parser = relation)]
         to: CatalogName,
     },
-    /// Make a table of a metadata file that is there
+    /// Register an existing metadata file as a table
     #[command(help_template = HELP_TEMPLATE)]
     Register {
         /// Name of the new table
@@ -122,11 +122,11 @@ Examples:
         /// Location of the metadata file
         #[arg(value_name = "LOCATION")]
         location: String,
-        /// Let a table of this name have it, if there is one
+        /// Replace the metadata of an existing table of this name
         #[arg(long)]
         overwrite: bool,
     },
-    /// Release a table: its files stay, and its last metadata file is printed
+    /// Unregister a table: its files stay, and the location of its metadata file is printed
     #[command(help_template = HELP_TEMPLATE)]
     Unregister {
         /// Name of the table
@@ -136,10 +136,10 @@ Examples:
     /// Drop tables
     #[command(help_template = HELP_TEMPLATE)]
     Drop {
-        /// Their names
+        /// Names
         #[arg(required = true, value_name = "TABLE", value_parser = relation)]
         names: Vec<CatalogName>,
-        /// Remove their files, too
+        /// Also remove their files
         #[arg(long)]
         purge: bool,
     },
@@ -167,7 +167,7 @@ pub(crate) struct RowsArgs {
     /// Name of the table
     #[arg(value_name = "TABLE", value_parser = relation)]
     pub(crate) name: CatalogName,
-    /// Print all that is known of each row, as CSV
+    /// Print all fields of each row, as CSV
     #[arg(long)]
     pub(crate) csv: bool,
     #[command(flatten)]
@@ -192,7 +192,7 @@ pub(crate) struct CreateTableArgs {
     /// Name of the new table
     #[arg(value_name = "TABLE", value_parser = relation)]
     pub(crate) name: CatalogName,
-    /// A column; `:required` behind its type if every row has it
+    /// Column; append `:required` to its type if it may not be null
     #[arg(
         long,
         value_name = "NAME:TYPE",
@@ -201,7 +201,7 @@ pub(crate) struct CreateTableArgs {
         conflicts_with = "from"
     )]
     pub(crate) column: Vec<(String, String, bool)>,
-    /// File with all of it, as JSON; `-` for standard input
+    /// File with the complete definition, as JSON; `-` for standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
     /// A property

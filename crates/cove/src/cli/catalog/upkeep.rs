@@ -35,21 +35,21 @@ pub(crate) struct MaintainArgs {
 /// Commands about maintenance of tables.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum MaintainCommand {
-    /// Let snapshots, branches and tags go that have expired by the tables' properties
+    /// Expire snapshots, branches and tags according to the tables' properties
     #[command(help_template = HELP_TEMPLATE)]
     ExpireSnapshots {
         #[command(flatten)]
         scope: MaintainedArgs,
-        /// Remove files, too, that only those snapshots lead to
+        /// Also remove files that only those snapshots reference
         #[arg(long)]
         delete_files: bool,
-        /// Then remove metadata files that nothing leads to
+        /// Then remove unreferenced metadata files
         #[arg(long)]
         clean_metadata: bool,
         #[command(flatten)]
         job: JobArgs,
     },
-    /// Remove metadata files that neither the table nor the log of changes leads to
+    /// Remove metadata files that neither the table nor the log of changes references
     #[command(help_template = HELP_TEMPLATE)]
     CleanMetadata {
         #[command(flatten)]
@@ -66,14 +66,14 @@ pub(crate) enum MaintainCommand {
         /// Id of the job
         #[arg(value_name = "ID")]
         id: String,
-        /// Wait for its end
+        /// Wait until it has ended
         #[arg(long)]
         wait: bool,
     },
     /// Stop jobs; completed work is kept
     #[command(help_template = HELP_TEMPLATE)]
     Cancel {
-        /// Their ids
+        /// Ids
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
     },
@@ -86,7 +86,7 @@ pub(crate) struct MaintainedArgs {
     /// Tables
     #[arg(value_name = "TABLE", value_parser = relation)]
     pub(crate) tables: Vec<CatalogName>,
-    /// All tables of a namespace and of those in it
+    /// All tables of a namespace and of namespaces in it
     #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
     pub(crate) namespace: Option<CatalogName>,
     /// All tables of the warehouse
@@ -97,7 +97,7 @@ pub(crate) struct MaintainedArgs {
 /// Options of a job's run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct JobArgs {
-    /// Change nothing: list what would be removed
+    /// Only list what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print the job's id and do not wait for its end
@@ -129,10 +129,10 @@ pub(crate) enum ProtectionCommand {
     /// Protect a namespace, table or view
     #[command(help_template = HELP_TEMPLATE)]
     On(ThingArgs),
-    /// Lift the protection that `on` gave; the property `protected` is lifted by itself
+    /// Remove the protection that `on` set; the property `protected` is separate
     #[command(help_template = HELP_TEMPLATE)]
     Off(ThingArgs),
-    /// Show whether something is protected, and by what
+    /// Show whether an object is protected, and by which setting
     #[command(
         help_template = HELP_TEMPLATE,
         override_usage = "cove catalog protection show [OPTIONS] --namespace|--table|--view NAME"
@@ -233,7 +233,7 @@ pub(crate) enum FunctionCommand {
         #[arg(value_name = "FUNCTION", value_parser = relation)]
         name: CatalogName,
     },
-    /// Make a function of a document
+    /// Create a function from a document
     #[command(help_template = HELP_TEMPLATE)]
     Add {
         /// Name of the function
@@ -242,14 +242,14 @@ pub(crate) enum FunctionCommand {
         /// File with its document, as JSON; `-` for standard input
         #[arg(long, value_name = "FILE")]
         from: PathBuf,
-        /// Let a function of this name have it, if there is one
+        /// Replace an existing function of this name
         #[arg(long)]
         overwrite: bool,
     },
     /// Remove functions
     #[command(help_template = HELP_TEMPLATE)]
     Remove {
-        /// Their names
+        /// Names
         #[arg(required = true, value_name = "FUNCTION", value_parser = relation)]
         names: Vec<CatalogName>,
     },
