@@ -47,7 +47,7 @@ pub struct WhoamiView {
     pub tenant: String,
     /// Scopes: `executions`, `sessions`, `agents`, `tokens`, `tenants`, `catalog`.
     pub scopes: Vec<String>,
-    /// True if it may do what concerns everybody.
+    /// True if it is an operator's token, which may use operations on all tenants.
     pub operator: bool,
     /// When it ends by itself, in milliseconds since 1970; absent when it lasts until it is
     /// revoked.
@@ -79,7 +79,7 @@ pub struct ConsoleCodeView {
     pub code: String,
     /// When it ends, in milliseconds since 1970.
     pub expires_ms: u64,
-    /// Path of the console with the code in the fragment, which browsers send to nobody.
+    /// Path of the console with the code in the fragment, which browsers do not send.
     pub url_path: String,
 }
 

@@ -572,7 +572,7 @@ impl fmt::Display for LimitHit {
 }
 
 /// Speed mode of a result. Speed modes have names of their own, so that no figure hides one.
-/// Whatever the mode, every program runs in a sandbox that nobody used before or after.
+/// In every mode, each program runs in a sandbox of its own, which is used once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -137,8 +137,9 @@ pub struct HttpRule {
     /// Ports; 80 and 443 when there is none, and all for a rule that denies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// Methods, in upper case. A rule that allows some does not fit a tunnel (`CONNECT`), in
-    /// which nobody sees them, unless it names `CONNECT`; one that denies some fits every tunnel.
+    /// Methods, in upper case. A rule that allows some does not match a tunnel (`CONNECT`), whose
+    /// requests are encrypted, unless it names `CONNECT`; a rule that denies some matches every
+    /// tunnel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<String>,
     /// Paths: `/v1/items`, or `/v1/*` for all that begin so. A rule that allows some does not fit
@@ -191,7 +192,7 @@ pub enum HttpEffect {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum HeaderSource {
-    /// This text, which is no secret: whoever may see the grant sees it.
+    /// This text, which is not secret: it is shown with the grant.
     Text(String),
     /// The secret of this name in the server's `[gateway.secrets]`.
     Secret(String),
@@ -376,7 +377,7 @@ pub struct AuditSummaryGroup {
     pub first_ms: u64,
     /// When the last one ended.
     pub last_ms: u64,
-    /// Distinct targets that were reached or refused: 1,000 at most are told apart.
+    /// Distinct targets that were reached or refused, counted up to 1,000.
     pub targets_count: u64,
     /// Some of them, by name.
     pub targets: Vec<String>,

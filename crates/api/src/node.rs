@@ -71,7 +71,7 @@ pub struct NodeView {
     pub peer_address: Option<String>,
     /// Services that it has.
     pub roles: Vec<String>,
-    /// Place that it shares with others that may fail together; empty when nobody said.
+    /// Failure domain that it shares with other nodes; empty if not configured.
     pub zone: String,
     /// Version of Cove.
     pub version: String,
@@ -92,7 +92,7 @@ pub struct NodeView {
 pub struct NodeDrainView {
     /// Sessions that it still has; with none left it can be stopped.
     pub sessions: u64,
-    /// Sessions of them that somebody works with: they are handed over when that is over.
+    /// Number of those sessions that are in use: they are handed over afterwards.
     pub busy: u64,
     /// Sessions of them whose files could not be brought to the object store; it is tried again.
     pub failed: u64,

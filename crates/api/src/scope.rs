@@ -14,8 +14,8 @@ pub enum TokenScope {
     Agents,
     /// Making, listing and revoking tokens of one's own tenant.
     Tokens,
-    /// Databases behind the bouncer. Because they concern everybody, the token has to be an
-    /// operator's as well.
+    /// Databases behind the bouncer. Because they affect all tenants, the token must also be an
+    /// operator's.
     Tenants,
     /// Tables and views of the catalog, as far as one has rights to them there.
     Catalog,

@@ -128,7 +128,7 @@ pub struct UpdateSession {
     /// In place of the metadata, all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Options that replace those of the session. The agent is told when it is started next.
+    /// Options that replace those of the session. They take effect at the agent's next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub options: Option<AgentOptions>,
     /// Treatment of a turn when its listeners go away.

@@ -95,7 +95,7 @@ pub struct SettingView {
     /// Value; null where nothing is set and the server decides. In place of a secret stands `…`; a
     /// reference to one (`env:NAME`, `file:PATH`) is shown.
     pub value: Value,
-    /// Value when nobody sets it; null where the server decides.
+    /// Default value; null if the server chooses it.
     pub default: Value,
     /// Source of the value.
     pub origin: SettingOrigin,
@@ -136,7 +136,7 @@ pub struct TokenView {
     pub name: String,
     /// When it was made (RFC 3339).
     pub created: String,
-    /// True if it may do what concerns everybody.
+    /// True if it is an operator's token, which may use operations on all tenants.
     pub operator: bool,
     /// Tenant that it belongs to; null for a tenant of its own, named like the id.
     pub tenant: Option<String>,

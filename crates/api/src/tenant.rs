@@ -33,8 +33,8 @@ pub struct TenantSpec {
     /// Users that may log in, by name. Others are looked up with `auth_query`, if there is one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<TenantUserSpec>,
-    /// Role that all users become on the server, unless one has its own. Absent: each is there who
-    /// it is here.
+    /// Role of all users on the server, except users with their own. If absent, each user has the
+    /// same name there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_user: Option<String>,
     /// Password of that role.
@@ -54,7 +54,7 @@ pub struct TenantSpec {
     /// Weight of its share of a server that tenants have in common: 1 to 1000; 1 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// When a server connection is examined before somebody else gets it; the default's when
+    /// When a server connection is examined before another client gets it; the default's when
     /// absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifyMode>,
@@ -110,17 +110,17 @@ pub enum PoolMode {
     Statement,
 }
 
-/// When a server connection is examined before somebody else gets it.
+/// When a server connection is examined before another client gets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum VerifyMode {
-    /// After statements of which it cannot be told what they leave behind.
+    /// After statements whose effect on the session's state is unknown.
     #[default]
     Unknown,
     /// After every transaction.
     Always,
-    /// Never: what such statements leave behind is found by whoever comes next.
+    /// Never: the next client finds the state that such statements left.
     Never,
 }
 
@@ -280,7 +280,7 @@ pub struct TenantLimitsSpec {
     /// For a client to take what it was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_write_s: Option<f64>,
-    /// Until a server connection is closed that nobody uses.
+    /// Until an unused server connection is closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_idle_s: Option<f64>,
     /// Until a server connection is closed at its next rest.

@@ -32,14 +32,14 @@ operations! {
         .fails(&[400])
         .command("exec list");
 
-    /// Run many programs
+    /// Run a batch of programs
     CREATE_BATCH = EXECUTION.post("/v1/executions/batch", "createBatch")
         .takes("BatchRequest")
         .answers(&[json(202, "BatchAnswer")])
         .fails(&[400, 409, 413, 415, 429])
         .keys(KeyedRequests::OfOperation);
 
-    /// Look at an execution
+    /// Get an execution
     GET_EXECUTION = EXECUTION.get("/v1/executions/{id}", "getExecution")
         .answers(&[json(200, "ExecutionRecord")])
         .fails(&[400, 404])
@@ -63,27 +63,27 @@ operations! {
         .fails(&[404, 409])
         .command("queue retry");
 
-    /// Figures of the queue
+    /// Get figures of the queue
     GET_QUEUE = QUEUE.get("/v1/queue", "getQueue")
         .answers(&[json(200, "QueueStats")])
         .fails(&[400, 403])
         .command("queue stats");
 
-    /// Stop starting executions
+    /// Pause the queue
     PAUSE_QUEUE = QUEUE.post("/v1/queue/pause", "pauseQueue")
         .needs(OPERATOR)
         .answers(&[json(200, "QueueStats")])
         .fails(&[403])
         .command("queue pause");
 
-    /// Go on starting executions
+    /// Resume the queue
     RESUME_QUEUE = QUEUE.post("/v1/queue/resume", "resumeQueue")
         .needs(OPERATOR)
         .answers(&[json(200, "QueueStats")])
         .fails(&[403])
         .command("queue resume");
 
-    /// Cancel everything that waits
+    /// Cancel all waiting executions
     DRAIN_QUEUE = QUEUE.post("/v1/queue/drain", "drainQueue")
         .answers(&[json(200, "QueueChange")])
         .fails(&[400, 403])
@@ -95,7 +95,7 @@ operations! {
         .fails(&[400, 403])
         .command("queue retry");
 
-    /// The key of this token's webhooks
+    /// Get the webhook key of this token
     GET_WEBHOOK_SECRET = EXECUTION.get("/v1/webhooks/secret", "getWebhookSecret")
         .answers(&[json(200, "WebhookSecret")]);
 

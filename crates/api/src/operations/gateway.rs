@@ -3,7 +3,7 @@
 use super::{ApiOperation, OperationGroup, OperationRight, json, operations, socket};
 use crate::TokenScope;
 
-/// Grants, for whoever has sandboxes.
+/// Grants, for tokens with a scope for sandboxes.
 const GRANT: OperationGroup = OperationGroup::new(
     "gateway",
     OperationRight::OneOf(&[TokenScope::Executions, TokenScope::Sessions]),
@@ -15,25 +15,25 @@ operations! {
     /// Operations of the gateway.
     GATEWAY:
 
-    /// What sandboxes did with their grants
+    /// List audit records of grants
     LIST_AUDIT = GRANT.get("/v1/audit", "listAudit")
         .answers(&[json(200, "AuditRecordList")])
         .fails(&[400, 403])
         .command("audit");
 
-    /// What was reached with grants, and how often
+    /// Count audit records of grants
     SUMMARIZE_AUDIT = GRANT.get("/v1/audit/summary", "summarizeAudit")
         .answers(&[json(200, "AuditSummaryReport")])
         .fails(&[400, 403])
         .command("audit");
 
-    /// Grants that the token may give to sandboxes
+    /// List the grants that the token may create
     LIST_GRANT_OFFERS = GRANT.get("/v1/gateway/offers", "listGrantOffers")
         .answers(&[json(200, "GrantOfferList")])
         .fails(&[403])
         .command("grants offers");
 
-    /// Whether a sandbox would be given these grants
+    /// Check whether grants would be accepted
     CHECK_GRANTS = GRANT.post("/v1/gateway/offers/check", "checkGrants")
         .takes("GrantCheckRequest")
         .answers(&[json(200, "GrantCheckReport")])
@@ -45,7 +45,7 @@ operations! {
     /// The operation of live topics.
     LIVE:
 
-    /// Follow many things on one WebSocket
+    /// Follow executions, sessions and terminals on one WebSocket
     OPEN_LIVE = TOPICS.get("/v1/live", "openLive")
         .answers(&[socket("LiveClientMessage")])
         .fails(&[403, 426]);

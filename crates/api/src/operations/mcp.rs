@@ -11,7 +11,7 @@ operations! {
     /// Operations of the endpoint.
     MCP:
 
-    /// A message of the Model Context Protocol
+    /// Send a message of the Model Context Protocol
     SEND_MCP_MESSAGE = PROTOCOL.post("/mcp", "sendMcpMessage")
         .takes("McpRequest")
         .answers(&[
@@ -24,10 +24,10 @@ operations! {
         ])
         .keys(KeyedRequests::Ignored);
 
-    /// There is no stream without a request.
+    /// Open a stream without a request; there is none
     OPEN_MCP_STREAM = PROTOCOL.get("/mcp", "openMcpStream").answers(&[json(405, "McpResponse")]);
 
-    /// There are no sessions of the protocol to end.
+    /// End a session of the protocol; there are none
     END_MCP_SESSION = PROTOCOL.delete("/mcp", "endMcpSession")
         .answers(&[json(405, "McpResponse")]);
 }

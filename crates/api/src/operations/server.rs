@@ -11,7 +11,7 @@ const NODE: OperationGroup = OperationGroup::new("nodes", OperationRight::Operat
 const SYSTEM: OperationGroup = OperationGroup::new("system", OperationRight::Operator(&[]));
 /// The server for its callers.
 const SERVER: OperationGroup = OperationGroup::new("server", OperationRight::AnyToken);
-/// The server for everybody who reaches it.
+/// Operations that need no token.
 const OPEN: OperationGroup = OperationGroup::new("server", OperationRight::Open);
 
 operations! {
@@ -24,19 +24,19 @@ operations! {
         .fails(&[403])
         .command("node list");
 
-    /// A node
+    /// Get a node
     GET_NODE = NODE.get("/v1/nodes/{id}", "getNode")
         .answers(&[json(200, "Node")])
         .fails(&[403, 404])
         .command("node show");
 
-    /// Let a node take no new work
+    /// Drain a node
     DRAIN_NODE = NODE.post("/v1/nodes/{id}/drain", "drainNode")
         .answers(&[json(200, "Node")])
         .fails(&[403, 404])
         .command("node drain");
 
-    /// Let a node take work again
+    /// Undrain a node
     UNDRAIN_NODE = NODE.post("/v1/nodes/{id}/undrain", "undrainNode")
         .answers(&[json(200, "Node")])
         .fails(&[403, 404])
@@ -47,13 +47,13 @@ operations! {
     /// Operations of a server's checks.
     DOCTOR:
 
-    /// The last report
+    /// Get the latest report
     GET_DOCTOR = SYSTEM.get("/v1/doctor", "getDoctor")
         .answers(&[json(200, "Doctor")])
         .fails(&[403])
         .command("doctor");
 
-    /// Check anew
+    /// Run the health check again
     RUN_DOCTOR = SYSTEM.post("/v1/doctor", "runDoctor")
         .answers(&[json(200, "Doctor")])
         .fails(&[403])
@@ -64,19 +64,19 @@ operations! {
     /// Operations of the configuration and the tokens.
     SETTINGS:
 
-    /// Configuration in force
+    /// Get the effective configuration
     GET_CONFIG = SYSTEM.get("/v1/config", "getConfig")
         .answers(&[json(200, "Config")])
         .fails(&[403])
         .command("config show");
 
-    /// Read the configuration again
+    /// Reload the configuration
     RELOAD_CONFIG = SYSTEM.post("/v1/reload", "reloadConfig")
         .answers(&[json(200, "ConfigReloaded")])
         .fails(&[400, 403])
         .command("reload");
 
-    /// API tokens
+    /// List API tokens
     LIST_TOKENS = SYSTEM.get("/v1/tokens", "listTokens")
         .needs(OperationRight::Operator(&[TokenScope::Tokens]))
         .answers(&[json(200, "TokenList")])
@@ -88,7 +88,7 @@ operations! {
     /// and its first token, which outlast a sign-in.
     BACKUP:
 
-    /// Backup
+    /// Download a backup
     GET_BACKUP = SYSTEM.get("/v1/backup", "getBackup")
         .needs(OperationRight::Operator(&TokenScope::ALL))
         .answers(&[bytes(200, "application/gzip")])
@@ -100,7 +100,7 @@ operations! {
     /// The operation of the history.
     HISTORY:
 
-    /// What the server measured lately
+    /// Get the history of measurements
     GET_HISTORY = SERVER.get("/v1/history", "getHistory")
         .answers(&[json(200, "HistoryReport")])
         .fails(&[400, 403, 404])
@@ -111,7 +111,7 @@ operations! {
     /// The operation of the identity of a caller.
     IDENTITY:
 
-    /// Who am I?
+    /// Get the caller's principal
     WHOAMI = SERVER.get("/v1/whoami", "whoami").answers(&[json(200, "Whoami")]);
 }
 
@@ -119,7 +119,7 @@ operations! {
     /// Operations of signing in at the console.
     SIGN_IN:
 
-    /// Make a code to sign in with
+    /// Create a sign-in code
     CREATE_CONSOLE_CODE = SERVER.post("/v1/console/codes", "createConsoleCode")
         .takes("CreateConsoleCode")
         .answers(&[json(201, "ConsoleCode")])
@@ -145,15 +145,15 @@ operations! {
     /// Operations of a server's health.
     HEALTH:
 
-    /// Is the process alive?
+    /// Check whether the process is alive
     LIVE = OPEN.get("/health/live", "live").answers(&[bytes(200, "text/plain")]);
 
-    /// Does the server take work?
+    /// Check whether the server accepts work
     READY = OPEN.get("/health/ready", "ready")
         .answers(&[bytes(200, "text/plain")])
         .fails(&[503]);
 
-    /// Figures for Prometheus
+    /// Get metrics for Prometheus
     METRICS = OPEN.get("/metrics", "metrics")
         .answers(&[bytes(200, "application/openmetrics-text")]);
 }
@@ -162,9 +162,9 @@ operations! {
     /// Operations of the documentation.
     SITE:
 
-    /// Documentation
+    /// Get the documentation
     DOCS = OPEN.get("/docs/", "docs").answers(&[bytes(200, "text/html")]);
 
-    /// This document
+    /// Get this document
     OPENAPI = OPEN.get("/openapi.json", "openapi").answers(&[bytes(200, "application/json")]);
 }

@@ -29,7 +29,7 @@ operations! {
         .answers(&[json(200, "AgentList")])
         .command("agent list");
 
-    /// Look at an agent
+    /// Get an agent
     GET_AGENT = AGENT.get("/v1/agents/{name}", "getAgent")
         .answers(&[json(200, "Agent")])
         .fails(&[404])
@@ -83,7 +83,7 @@ operations! {
         .fails(&[400])
         .command("session list");
 
-    /// Look at a session
+    /// Get a session
     GET_SESSION = SESSION.get("/v1/sessions/{id}", "getSession")
         .answers(&[json(200, "Session")])
         .fails(&[404])
@@ -132,7 +132,7 @@ operations! {
         .answers(&[json(200, "InterruptAnswer")])
         .fails(&[404]);
 
-    /// Say something to the agent
+    /// Send a message to the agent
     SEND_MESSAGE = SESSION.post("/v1/sessions/{id}/messages", "sendMessage")
         .takes("MessageRequest")
         .answers(&[events_or("SessionEvent", "MessageAnswer")])
@@ -151,7 +151,7 @@ operations! {
         .fails(&[400, 404])
         .command("session tail");
 
-    /// Read the agent's log
+    /// Get the agent's log
     GET_SESSION_LOGS = SESSION.get("/v1/sessions/{id}/logs", "getSessionLogs")
         .answers(&[json(200, "SessionLogs")])
         .fails(&[404])
@@ -297,7 +297,7 @@ operations! {
         .fails(&[400, 404, 409, 410, 429, 503])
         .command("session sql");
 
-    /// What a session uses
+    /// Get the resource usage of a session
     GET_SESSION_METRICS = SESSION.get("/v1/sessions/{id}/metrics", "getSessionMetrics")
         .answers(&[json(200, "SessionMetrics")])
         .fails(&[404, 409])
@@ -313,7 +313,7 @@ operations! {
     /// Operations of what is kept beside sessions.
     SHELF:
 
-    /// Take a snapshot
+    /// Create a snapshot
     CREATE_SNAPSHOT = SESSION.post("/v1/sessions/{id}/snapshots", "createSnapshot")
         .takes("SnapshotRequest")
         .answers(&[json(201, "Snapshot")])
@@ -333,7 +333,7 @@ operations! {
         .answers(&[nothing(204)])
         .fails(&[404]);
 
-    /// Keep a secret for agents
+    /// Store a secret for agents
     CREATE_CREDENTIAL = SESSION.post("/v1/credentials", "createCredential")
         .takes("CreateCredential")
         .answers(&[json(201, "Credential")])
@@ -348,7 +348,7 @@ operations! {
         .answers(&[nothing(204)])
         .fails(&[404]);
 
-    /// Keep a file with a session
+    /// Attach a file to a session
     ADD_ATTACHMENT = SESSION.post("/v1/sessions/{id}/attachments", "addAttachment")
         .uploads()
         .answers(&[json(201, "SessionAttachment")])
@@ -369,7 +369,7 @@ operations! {
         .answers(&[nothing(204)])
         .fails(&[404]);
 
-    /// What turns used
+    /// Get the token usage of turns
     GET_USAGE = SESSION.get("/v1/usage", "getUsage")
         .answers(&[json(200, "UsageReport")])
         .fails(&[400]);
@@ -391,7 +391,7 @@ operations! {
         .answers(&[json(200, "TemplateList")])
         .command("template list");
 
-    /// Look at a template
+    /// Get a template
     GET_TEMPLATE = SESSION.get("/v1/templates/{name}", "getTemplate")
         .answers(&[json(200, "Template")])
         .fails(&[404])
@@ -409,7 +409,7 @@ operations! {
         .fails(&[404])
         .command("template show");
 
-    /// Look at a build
+    /// Get a build
     GET_TEMPLATE_BUILD = SESSION.get("/v1/templates/{name}/builds/{build}", "getTemplateBuild")
         .answers(&[json(200, "TemplateBuild")])
         .fails(&[404])
@@ -421,18 +421,18 @@ operations! {
         .fails(&[404])
         .command("template show");
 
-    /// Name a build
+    /// Tag a build
     TAG_TEMPLATE = SESSION.post("/v1/templates/{name}/tags", "tagTemplate")
         .takes("TagTemplate")
         .answers(&[json(200, "Template")])
         .fails(&[400, 404, 409, 415]);
 
-    /// Take a tag away
+    /// Remove a tag
     UNTAG_TEMPLATE = SESSION.delete("/v1/templates/{name}/tags/{tag}", "untagTemplate")
         .answers(&[nothing(204)])
         .fails(&[400, 404]);
 
-    /// Ask for an archive
+    /// Prepare the upload of an archive
     HAS_TEMPLATE_ARCHIVE = SESSION.get("/v1/template-files/{archive}", "hasTemplateArchive")
         .answers(&[nothing(204)])
         .fails(&[400, 404])

@@ -3,8 +3,8 @@
 use super::{ApiOperation, OperationGroup, OperationRight, json, nothing, operations};
 use crate::TokenScope;
 
-/// Tenants. They concern everybody who uses the server, and whoever defines one makes the server
-/// connect somewhere: the scope alone is not enough.
+/// Tenants. They affect all users of the server, and a definition makes the server connect to an
+/// address: the scope alone is not enough.
 const TENANT: OperationGroup =
     OperationGroup::new("tenants", OperationRight::Operator(&[TokenScope::Tenants]));
 
@@ -12,7 +12,7 @@ operations! {
     /// Operations of tenants.
     TENANTS:
 
-    /// Make a tenant
+    /// Create a tenant
     CREATE_TENANT = TENANT.post("/v1/tenants", "createTenant")
         .takes("TenantSpec")
         .answers(&[json(201, "Tenant")])
@@ -25,13 +25,13 @@ operations! {
         .fails(&[403])
         .command("tenant list");
 
-    /// Figures of all tenants
+    /// Get figures of all tenants
     ALL_TENANT_STATS = TENANT.get("/v1/tenants/stats", "allTenantStats")
         .answers(&[json(200, "TenantStatsList")])
         .fails(&[403])
         .command("tenant list");
 
-    /// Show a tenant
+    /// Get a tenant
     GET_TENANT = TENANT.get("/v1/tenants/{name}", "getTenant")
         .answers(&[json(200, "Tenant")])
         .fails(&[403, 404])
@@ -50,19 +50,19 @@ operations! {
         .fails(&[403, 404, 409])
         .command("tenant remove");
 
-    /// Figures of a tenant
+    /// Get figures of a tenant
     TENANT_STATS = TENANT.get("/v1/tenants/{name}/stats", "tenantStats")
         .answers(&[json(200, "TenantStats")])
         .fails(&[403, 404])
         .command("tenant show");
 
-    /// Health of a tenant
+    /// Get the health of a tenant
     TENANT_HEALTH = TENANT.get("/v1/tenants/{name}/health", "tenantHealth")
         .answers(&[json(200, "TenantHealthReport")])
         .fails(&[403, 404])
         .command("tenant show");
 
-    /// Clients of a tenant
+    /// List the clients of a tenant
     TENANT_CLIENTS = TENANT.get("/v1/tenants/{name}/clients", "tenantClients")
         .answers(&[json(200, "BouncerClientList")])
         .fails(&[403, 404])
@@ -73,13 +73,13 @@ operations! {
         .answers(&[nothing(204)])
         .fails(&[400, 403, 404]);
 
-    /// Server connections of a tenant
+    /// List the server connections of a tenant
     TENANT_SERVERS = TENANT.get("/v1/tenants/{name}/servers", "tenantServers")
         .answers(&[json(200, "BouncerServerList")])
         .fails(&[403, 404])
         .command("tenant show");
 
-    /// Clients that keep a server connection
+    /// List clients with a pinned server connection
     TENANT_PINS = TENANT.get("/v1/tenants/{name}/pins", "tenantPins")
         .answers(&[json(200, "BouncerClientList")])
         .fails(&[403, 404]);
@@ -102,7 +102,7 @@ operations! {
         .fails(&[403, 404])
         .command("tenant drain");
 
-    /// Open server connections anew
+    /// Reopen the server connections of a tenant
     RECONNECT_TENANT = TENANT.post("/v1/tenants/{name}/reconnect", "reconnectTenant")
         .answers(&[nothing(204)])
         .fails(&[403, 404])
@@ -113,7 +113,7 @@ operations! {
         .answers(&[nothing(204)])
         .fails(&[403, 404]);
 
-    /// Read the configuration again
+    /// Reload the configuration
     RELOAD_BOUNCER = TENANT.post("/v1/bouncer/reload", "reloadBouncer")
         .answers(&[json(200, "BouncerReloaded")])
         .fails(&[400, 403])

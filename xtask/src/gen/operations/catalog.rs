@@ -243,7 +243,7 @@ fn beginnings() -> Vec<CatalogOperation> {
             "get",
             "/v1/config",
             "getCatalogConfig",
-            "What a client begins with",
+            "Get the initial settings of a client",
             "any token",
         )
         .asks("warehouse", "string", "Name of the warehouse; without it the configured one.")
@@ -252,7 +252,7 @@ fn beginnings() -> Vec<CatalogOperation> {
             "post",
             "/v1/oauth/tokens",
             "getCatalogToken",
-            "An access token for a client",
+            "Issue an access token to a client",
             "whoever shows credentials",
         )
         .takes_form("OauthTokenRequest")
@@ -261,7 +261,7 @@ fn beginnings() -> Vec<CatalogOperation> {
             "post",
             "/v1/oauth/revoke",
             "revokeCatalogToken",
-            "Take a token back",
+            "Revoke a token",
             "the client that the token was issued for",
         )
         .takes_form("OauthRevocationRequest")
@@ -283,18 +283,15 @@ fn namespaces() -> Vec<CatalogOperation> {
             "post",
             NAMESPACES,
             "createNamespace",
-            "Make a namespace",
+            "Create a namespace",
             "`write` of the one it is in",
         )
         .once()
         .takes("CreateNamespaceRequest")
         .gives(200, "NamespaceDescription", "The namespace."),
-        operation("get", NAMESPACE, "loadNamespace", "Properties of a namespace", IS).gives(
-            200,
-            "NamespaceDescription",
-            "The namespace.",
-        ),
-        operation("head", NAMESPACE, "namespaceExists", "Whether a namespace is there", IS)
+        operation("get", NAMESPACE, "loadNamespace", "Get the properties of a namespace", IS)
+            .gives(200, "NamespaceDescription", "The namespace."),
+        operation("head", NAMESPACE, "namespaceExists", "Check whether a namespace exists", IS)
             .done(204, "It is there."),
         operation("delete", NAMESPACE, "dropNamespace", "Remove an empty namespace", MANAGE)
             .once()
@@ -323,7 +320,7 @@ fn tables() -> Vec<CatalogOperation> {
             .paged()
             .of_the_past()
             .gives(200, "TableIdentifierList", "A page of them."),
-        operation("post", TABLES, "createTable", "Make a table", WRITE)
+        operation("post", TABLES, "createTable", "Create a table", WRITE)
             .header("X-Iceberg-Access-Delegation", DELEGATION)
             .once()
             .takes("CreateTableRequest")
@@ -336,7 +333,7 @@ fn tables() -> Vec<CatalogOperation> {
             .header("X-Iceberg-Access-Delegation", DELEGATION)
             .gives(200, "LoadTableResult", "The table.")
             .done(304, "It is what the client has."),
-        operation("head", table!(""), "tableExists", "Whether a table is there", READ)
+        operation("head", table!(""), "tableExists", "Check whether a table exists", READ)
             .done(204, "It is there."),
         operation("delete", table!(""), "dropTable", "Remove a table", MANAGE)
             .asks("purgeRequested", "boolean", "Remove its files as well.")
@@ -346,7 +343,7 @@ fn tables() -> Vec<CatalogOperation> {
             "post",
             "/v1/{prefix}/namespaces/{namespace}/register",
             "registerTable",
-            "Make a table of a metadata file",
+            "Register a metadata file as a table",
             WRITE,
         )
         .once()
@@ -356,7 +353,7 @@ fn tables() -> Vec<CatalogOperation> {
             "post",
             table!("/unregister"),
             "unregisterTable",
-            "Take a table out of the catalog and keep its files",
+            "Unregister a table; its files stay",
             MANAGE,
         )
         .once()
@@ -365,7 +362,7 @@ fn tables() -> Vec<CatalogOperation> {
             "post",
             "/v1/{prefix}/tables/rename",
             "renameTable",
-            "Give a table another name",
+            "Rename a table",
             "`manage` of the table, `write` where it goes",
         )
         .once()
@@ -375,7 +372,7 @@ fn tables() -> Vec<CatalogOperation> {
             "get",
             table!("/credentials"),
             "loadCredentials",
-            "Credentials for a table's files",
+            "Get credentials for a table's files",
             READ,
         )
         .gives(200, "LoadCredentialsResult", "Credentials for what the client may do."),
@@ -383,7 +380,7 @@ fn tables() -> Vec<CatalogOperation> {
             "post",
             table!("/metrics"),
             "reportMetrics",
-            "Report what a client measured",
+            "Report the metrics of a client",
             READ,
         )
         .takes("MetricsReport")
@@ -397,7 +394,7 @@ fn commits() -> Vec<CatalogOperation> {
             "post",
             table!(""),
             "commitTable",
-            "Change a table, or make a staged one",
+            "Change a table, or create a staged one",
             "`write` of the table",
         )
         .once()
@@ -407,7 +404,7 @@ fn commits() -> Vec<CatalogOperation> {
             "post",
             "/v1/{prefix}/transactions/commit",
             "commitTransaction",
-            "Change several tables, all or none",
+            "Change several tables in one transaction",
             "`write` of each table",
         )
         .once()
@@ -424,7 +421,7 @@ fn views() -> Vec<CatalogOperation> {
             .paged()
             .of_the_past()
             .gives(200, "TableIdentifierList", "A page of them."),
-        operation("post", VIEWS, "createView", "Make a view", WRITE)
+        operation("post", VIEWS, "createView", "Create a view", WRITE)
             .once()
             .takes("CreateViewRequest")
             .gives(200, "LoadViewResult", "The view."),
@@ -433,7 +430,7 @@ fn views() -> Vec<CatalogOperation> {
             "LoadViewResult",
             "The view.",
         ),
-        operation("head", VIEW, "viewExists", "Whether a view is there", READ)
+        operation("head", VIEW, "viewExists", "Check whether a view exists", READ)
             .done(204, "It is there."),
         operation("post", VIEW, "replaceView", "Change a view", "`write` of the view")
             .once()
@@ -446,7 +443,7 @@ fn views() -> Vec<CatalogOperation> {
             "post",
             "/v1/{prefix}/views/rename",
             "renameView",
-            "Give a view another name",
+            "Rename a view",
             "`manage` of the view, `write` where it goes",
         )
         .once()
@@ -456,7 +453,7 @@ fn views() -> Vec<CatalogOperation> {
             "post",
             "/v1/{prefix}/namespaces/{namespace}/register-view",
             "registerView",
-            "Make a view of a metadata file",
+            "Register a metadata file as a view",
             WRITE,
         )
         .once()
@@ -471,13 +468,19 @@ fn scans() -> Vec<CatalogOperation> {
         operation("post", table!("/plan"), "planTableScan", "Plan a scan", READ)
             .takes("PlanScanRequest")
             .gives(200, "PlanScanResult", "The plan."),
-        operation("get", table!("/plan/{plan-id}"), "fetchPlan", "A plan that was submitted", READ)
+        operation("get", table!("/plan/{plan-id}"), "fetchPlan", "Get a submitted plan", READ)
             .gives(200, "PlanScanResult", "The plan."),
-        operation("delete", table!("/plan/{plan-id}"), "cancelPlan", "Give a plan up", READ)
+        operation("delete", table!("/plan/{plan-id}"), "cancelPlan", "Cancel a plan", READ)
             .done(204, "It is gone."),
-        operation("post", table!("/tasks"), "fetchScanTasks", "Files of a part of a plan", READ)
-            .takes("FetchTasksRequest")
-            .gives(200, "ScanTasks", "The files."),
+        operation(
+            "post",
+            table!("/tasks"),
+            "fetchScanTasks",
+            "Fetch the files of a part of a plan",
+            READ,
+        )
+        .takes("FetchTasksRequest")
+        .gives(200, "ScanTasks", "The files."),
         operation(
             "post",
             table!("/sign"),
@@ -511,7 +514,7 @@ fn functions() -> Vec<CatalogOperation> {
             "post",
             manage!("functions"),
             "putFunction",
-            "Make a function, or replace one",
+            "Create or replace a function",
             "`write` of the namespace; `manage` to replace one",
         )
         .takes("CatalogFunctionRequest")

@@ -28,7 +28,7 @@ fn clients() -> Vec<CatalogOperation> {
             "CatalogClientList",
             "All of them.",
         ),
-        operation("post", CLIENTS, "createCatalogClient", "Make a client", OPERATORS)
+        operation("post", CLIENTS, "createCatalogClient", "Create a client", OPERATORS)
             .once()
             .takes("CatalogClientRequest")
             .gives(200, "CatalogClientSecret", "The client and its secret."),
@@ -36,7 +36,7 @@ fn clients() -> Vec<CatalogOperation> {
             "post",
             "/management/v1/clients/{client}/rotate",
             "rotateCatalogClient",
-            "Give a client another secret",
+            "Replace the secret of a client",
             ITSELF,
         )
         .once()
@@ -55,7 +55,7 @@ fn clients() -> Vec<CatalogOperation> {
             "CatalogKeyList",
             "All of them.",
         ),
-        operation("post", KEYS, "createCatalogKey", "Make an API key", ITSELF)
+        operation("post", KEYS, "createCatalogKey", "Create an API key", ITSELF)
             .once()
             .takes("CatalogKeyRequest")
             .gives(200, "CatalogKeySecret", "The key and its secret."),
@@ -63,7 +63,7 @@ fn clients() -> Vec<CatalogOperation> {
             "post",
             "/management/v1/clients/{client}/keys/{key}/rotate",
             "rotateCatalogKey",
-            "Give an API key another secret",
+            "Replace the secret of an API key",
             ITSELF,
         )
         .once()
@@ -90,7 +90,7 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
             "CatalogRoleList",
             "All of them.",
         ),
-        operation("post", ROLES, "createCatalogRole", "Make a role", OPERATORS)
+        operation("post", ROLES, "createCatalogRole", "Create a role", OPERATORS)
             .once()
             .takes("CatalogRoleRequest")
             .done(204, "It is there."),
@@ -98,7 +98,7 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
             "post",
             "/management/v1/roles/{role}/members",
             "changeCatalogRole",
-            "Change who has a role",
+            "Change the members of a role",
             OPERATORS,
         )
         .once()
@@ -108,7 +108,7 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
             "delete",
             "/management/v1/roles/{role}",
             "deleteCatalogRole",
-            "Remove a role and what was granted to it",
+            "Remove a role and its privileges",
             OPERATORS,
         )
         .done(204, "It is gone."),
@@ -116,12 +116,12 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
             "get",
             manage!("grants"),
             "listCatalogGrants",
-            "List what was granted",
+            "List granted privileges",
             "`grant` of the warehouse",
         )
         .asks("principal", "string", "Only to this one.")
         .gives(200, "CatalogGrantList", "All of it."),
-        operation("post", manage!("grants"), "grantCatalogRights", "Give rights", GRANT)
+        operation("post", manage!("grants"), "grantCatalogRights", "Grant privileges", GRANT)
             .once()
             .takes("CatalogGrant")
             .done(204, "They are given."),
@@ -129,21 +129,27 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
             "post",
             manage!("grants/revoke"),
             "revokeCatalogRights",
-            "Take rights back",
+            "Revoke privileges",
             GRANT,
         )
         .once()
         .takes("CatalogGrant")
         .done(204, "They are taken back."),
-        operation("get", "/management/v1/audit", "listCatalogAudit", "Who did what", OPERATORS)
-            .paged()
-            .asks("principal", "string", "Only of this one.")
-            .asks("operation", "string", "Only this one, such as `drop-table`.")
-            .asks("path", "string", "Only what was about this.")
-            .asks("outcome", "string", "`done`, `refused` or `failed`.")
-            .asks("since", "integer", "Not before this, in milliseconds since 1970.")
-            .asks("until", "integer", "Before this, in milliseconds since 1970.")
-            .gives(200, "CatalogAuditPage", "A page of it, the newest first."),
+        operation(
+            "get",
+            "/management/v1/audit",
+            "listCatalogAudit",
+            "List audit records of the catalog",
+            OPERATORS,
+        )
+        .paged()
+        .asks("principal", "string", "Only of this one.")
+        .asks("operation", "string", "Only this one, such as `drop-table`.")
+        .asks("path", "string", "Only what was about this.")
+        .asks("outcome", "string", "`done`, `refused` or `failed`.")
+        .asks("since", "integer", "Not before this, in milliseconds since 1970.")
+        .asks("until", "integer", "Before this, in milliseconds since 1970.")
+        .gives(200, "CatalogAuditPage", "A page of it, the newest first."),
     ]
 }
 
@@ -162,7 +168,7 @@ fn policies() -> Vec<CatalogOperation> {
             "put",
             manage!("policies/{policy}"),
             "putCatalogPolicy",
-            "Make or replace a policy",
+            "Create or replace a policy",
             GRANT,
         )
         .takes("CatalogPolicyRequest")
@@ -171,7 +177,7 @@ fn policies() -> Vec<CatalogOperation> {
             "post",
             manage!("policies/{policy}/preview"),
             "previewCatalogPolicy",
-            "Show what a policy would change for a principal, without saving it",
+            "Preview the effect of a policy on a principal",
             "`grant` of the warehouse",
         )
         .takes("CatalogPolicyPreviewRequest")
@@ -194,7 +200,7 @@ fn time() -> Vec<CatalogOperation> {
             "get",
             manage!("dropped"),
             "listDropped",
-            "List what can come back",
+            "List dropped tables and views",
             "`read` of the warehouse",
         )
         .asks("namespace", "string", "Only what was in this one.")
@@ -204,7 +210,7 @@ fn time() -> Vec<CatalogOperation> {
             "post",
             manage!("undrop"),
             "undrop",
-            "Bring a table or view back",
+            "Restore a dropped table or view",
             "`manage` of the namespace it was in, `write` where it goes",
         )
         .once()
@@ -214,7 +220,7 @@ fn time() -> Vec<CatalogOperation> {
             "delete",
             manage!("dropped/{dropped}"),
             "purgeDropped",
-            "Purge what was dropped, files and all",
+            "Purge a dropped table or view, with its files",
             "`manage` of the namespace it was in",
         )
         .done(204, "It will not come back."),
@@ -222,7 +228,7 @@ fn time() -> Vec<CatalogOperation> {
             "get",
             manage!("protection"),
             "getProtection",
-            "Whether something is protected",
+            "Get the protection of an object",
             "`read` of what is named",
         )
         .asks("namespace", "string", "Levels of the namespace, divided by U+001F. Required.")
@@ -232,7 +238,7 @@ fn time() -> Vec<CatalogOperation> {
             "post",
             manage!("protection"),
             "setProtection",
-            "Protect something, or lift that",
+            "Protect an object, or remove its protection",
             MANAGE,
         )
         .once()
@@ -242,7 +248,7 @@ fn time() -> Vec<CatalogOperation> {
             "get",
             manage!("retention"),
             "getRetention",
-            "How long what is dropped stays",
+            "Get the retention of dropped tables and views",
             "`read` of the warehouse",
         )
         .gives(200, "CatalogRetention", "How long."),
@@ -250,7 +256,7 @@ fn time() -> Vec<CatalogOperation> {
             "post",
             manage!("retention"),
             "setRetention",
-            "Set how long what is dropped stays",
+            "Set the retention of dropped tables and views",
             "`manage` of the warehouse",
         )
         .once()
@@ -266,7 +272,7 @@ fn reading() -> Vec<CatalogOperation> {
             "get",
             manage!("changes"),
             "listCatalogChanges",
-            "Changes of the catalog; with `Accept: text/event-stream` as they happen",
+            "List changes of the catalog; with `Accept: text/event-stream`, follow them",
             "any token; what it may read is shown",
         )
         .asks("after", "string", "Number of the last change that was seen, or `latest`.")
@@ -278,7 +284,7 @@ fn reading() -> Vec<CatalogOperation> {
             "get",
             manage!("search"),
             "searchCatalog",
-            "Namespaces, tables, views and columns with a text in their names",
+            "Search namespaces, tables, views and columns by name",
             "`read` of something; what it may list is found",
         )
         .asks("q", "string", "What is looked for, whatever its case: 1 to 256 bytes.")
@@ -288,7 +294,7 @@ fn reading() -> Vec<CatalogOperation> {
             "get",
             manage!("tables/{namespace}/{table}/{aspect}"),
             "inspectTable",
-            "Metadata of a table in rows; with `format=csv` as CSV",
+            "List metadata of a table in rows; with `format=csv` as CSV",
             "`read` of the table",
         )
         .asks("format", "string", "`json` or `csv`.")
@@ -300,7 +306,7 @@ fn reading() -> Vec<CatalogOperation> {
             "get",
             manage!("tables/{namespace}/{table}/stats"),
             "getTableHealth",
-            "Health of a table: sizes of files, deletes, partitions, manifests, and what to do",
+            "Get the health of a table: sizes of files, deletes, partitions, manifests, recommendations",
             "`read` of the table",
         )
         .asks("snapshot-id", "integer", "At this snapshot; at the current one when absent.")
@@ -322,12 +328,15 @@ fn warehouses() -> Vec<CatalogOperation> {
             "any token; those that it may `manage` are listed",
         )
         .gives(200, "CatalogWarehouseList", "Those that the token may manage."),
-        operation("post", WAREHOUSES, "createWarehouse", "Make a warehouse", OPERATORS)
+        operation("post", WAREHOUSES, "createWarehouse", "Create a warehouse", OPERATORS)
             .once()
             .takes("CatalogWarehouseRequest")
             .gives(200, "CatalogWarehouse", "The warehouse."),
-        operation("get", WAREHOUSE, "getWarehouse", "A warehouse, and how much is in it", MANAGE)
-            .gives(200, "CatalogWarehouse", "The warehouse."),
+        operation("get", WAREHOUSE, "getWarehouse", "Get a warehouse and its usage", MANAGE).gives(
+            200,
+            "CatalogWarehouse",
+            "The warehouse.",
+        ),
         operation("patch", WAREHOUSE, "updateWarehouse", "Change a warehouse", OPERATORS)
             .takes("CatalogWarehouseUpdate")
             .gives(200, "CatalogWarehouse", "The warehouse since then."),
@@ -335,7 +344,7 @@ fn warehouses() -> Vec<CatalogOperation> {
             "delete",
             WAREHOUSE,
             "deleteWarehouse",
-            "Remove an empty warehouse, and no file",
+            "Remove an empty warehouse; its files stay",
             OPERATORS,
         )
         .asks("force", "boolean", "Also when it is protected.")
@@ -364,9 +373,15 @@ fn maintenance() -> Vec<CatalogOperation> {
         .once()
         .takes("CatalogJobRequest")
         .gives(202, "CatalogJobStarted", "It is under way."),
-        operation("get", manage!("maintenance/{job}"), "getCatalogJob", "How far a job is", MANAGE)
-            .asks("items", "boolean", "Whether to list what went, and not only count it.")
-            .gives(200, "CatalogJob", "The job."),
+        operation(
+            "get",
+            manage!("maintenance/{job}"),
+            "getCatalogJob",
+            "Get the progress of a job",
+            MANAGE,
+        )
+        .asks("items", "boolean", "Whether to list what went, and not only count it.")
+        .gives(200, "CatalogJob", "The job."),
         operation("delete", manage!("maintenance/{job}"), "cancelCatalogJob", "Stop a job", MANAGE)
             .done(204, "It will stop."),
     ]
