@@ -110,7 +110,7 @@ impl Cli {
     /// Reads the command line of this process.
     ///
     /// # Errors
-    /// Requests for help, and mistakes.
+    /// If the arguments are invalid, or request the help or the version.
     pub(crate) fn of_this_process() -> Result<(Cli, OutputChoice), clap::Error> {
         let mut command = shape::command();
         let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;

@@ -116,7 +116,7 @@ fn outcome(text: &str) -> Result<AuditOutcome, String> {
     parse_word(text).ok_or_else(|| "there are done, failed and refused".to_owned())
 }
 
-/// Parses a value by its name in the interface.
+/// Parses a value from its name in the API.
 fn parse_word<T: DeserializeOwned>(text: &str) -> Option<T> {
     serde_json::from_value(Value::from(text)).ok()
 }

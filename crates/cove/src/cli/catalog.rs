@@ -387,7 +387,7 @@ pub(crate) struct AsOfArgs {
 }
 
 impl AsOfArgs {
-    /// A path with what is asked about.
+    /// Appends the moment, if there is one, to a path as the query parameter `as-of`.
     pub(crate) fn laid_on(&self, mut path: String) -> String {
         if let Some(moment) = &self.as_of {
             let sign = if path.contains('?') { '&' } else { '?' };

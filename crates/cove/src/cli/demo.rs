@@ -62,7 +62,7 @@ pub(crate) enum DemoCommand {
     Load(Box<DemoLoadArgs>),
 }
 
-/// A service that can be kept busy.
+/// Service for which `cove demo load` can generate load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LoadService {
     Executions,
@@ -73,7 +73,7 @@ pub(crate) enum LoadService {
 }
 
 impl LoadService {
-    /// All of them, in the order in which they are shown.
+    /// All services, in display order.
     pub(crate) const ALL: [LoadService; 5] = [
         LoadService::Executions,
         LoadService::Databases,
@@ -136,7 +136,7 @@ pub(crate) struct DemoLoadArgs {
     pub(crate) json: bool,
 }
 
-/// Operations per second: more than none, and no more than a command can begin.
+/// Parses a rate in operations per second, from 0.01 to 10000.
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (0.01..=10_000.0).contains(&rate) => Ok(rate),

@@ -1,5 +1,5 @@
-//! Grants on a command line: `postgres:shop:rw`, `http:api.example.com`, `model`; and the
-//! definitions of `cove grants`.
+//! Parsers of grants such as `postgres:shop:rw`, `http:api.example.com` or `model`, and
+//! command-line definitions of `cove grants`.
 
 use std::fs;
 
@@ -97,7 +97,7 @@ pub(crate) struct SandboxGrantOutputArgs {
 }
 
 impl SandboxGrantCommand {
-    /// Returns the form of the answer, and which server is asked.
+    /// Returns the output options and the server of the command.
     pub(crate) fn output(&self) -> &SandboxGrantOutputArgs {
         match self {
             SandboxGrantCommand::Offers(args) => &args.output,

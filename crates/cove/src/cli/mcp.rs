@@ -59,8 +59,8 @@ pub(crate) struct McpInstallArgs {
     pub(crate) print: bool,
 }
 
-/// Clients whose configuration is known. Their names have no help of their own, for which clap
-/// would write that of all arguments in another style.
+/// Clients that `cove mcp install` can configure. The values have no help, because clap would then
+/// change the layout of all arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum McpClient {
     // Claude Code: .mcp.json

@@ -8,7 +8,7 @@ use super::common::HELP_TEMPLATE;
 use super::remote::ServerArgs;
 use crate::values;
 
-/// Longest id that is sent.
+/// Maximum length of an id.
 const ID_BYTES_MAX: usize = 64;
 
 /// `cove node`.
@@ -100,7 +100,7 @@ pub(crate) struct NodeOutputArgs {
 }
 
 impl NodeCommand {
-    /// Returns the form of the answer, and which server is asked.
+    /// Returns the output options and the server of the command.
     pub(crate) fn output(&self) -> &NodeOutputArgs {
         match self {
             NodeCommand::List(output) => output,
@@ -110,7 +110,8 @@ impl NodeCommand {
     }
 }
 
-/// An id becomes part of a path, so that nothing else may be in it.
+/// Parses the id of a node. Accepts only letters, digits, `_` and `-`, because the id becomes part
+/// of a URL path.
 fn id(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if text.is_empty() || text.len() > ID_BYTES_MAX || !text.bytes().all(plain) {

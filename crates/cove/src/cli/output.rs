@@ -14,7 +14,7 @@ const QUIET: &str = "quiet";
 /// output.
 const FOLLOWING: [&str; 2] = ["follow", "wait"];
 
-/// Heading of options that all commands have.
+/// Help heading of the options that all commands have.
 const HEADING: &str = "Output";
 
 /// Commands whose output may be long and is read by people.
@@ -226,7 +226,7 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../../docs/command-line.md");
 
-    /// Commands without `--json`, by the reason.
+    /// Commands without `--json`, grouped by reason.
     const WITHOUT_JSON: &[(&str, &[&str])] = &[
         ("its log is JSON with `--log-format` or `log.format`", &["bouncer serve", "serve"]),
         ("prints a program, or pages, for other programs", &["completions", "docs", "man"]),
@@ -236,7 +236,7 @@ mod tests {
         ),
         ("changes a file of another program's; `--print` prints the JSON of it", &["mcp install"]),
     ];
-    /// Commands without `--quiet`, by the reason.
+    /// Commands without `--quiet`, grouped by reason.
     const WITHOUT_QUIET: &[(&str, &[&str])] = &[
         (
             "what it prints is all that it is for",

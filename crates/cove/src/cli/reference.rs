@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::common::HELP_TEMPLATE;
 
-/// Shells that completions are written for.
+/// Shells for which `cove completions` prints completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompletedShell {
     Bash,

@@ -64,7 +64,7 @@ pub(crate) enum ExecCommand {
 }
 
 impl ExecCommand {
-    /// Returns the options of the server.
+    /// Returns the server options of the command.
     pub(crate) fn server(&self) -> &ServerArgs {
         match self {
             ExecCommand::Submit(args) => &args.server,
@@ -413,7 +413,7 @@ pub(crate) struct ScopeArgs {
 }
 
 impl QueueCommand {
-    /// Returns the options of the server.
+    /// Returns the server options of the command.
     pub(crate) fn server(&self) -> &ServerArgs {
         match self {
             QueueCommand::Pause { server, .. } | QueueCommand::Resume { server, .. } => server,
@@ -424,10 +424,11 @@ impl QueueCommand {
     }
 }
 
-/// Longest id that is sent.
+/// Maximum length of an id.
 const ID_BYTES_MAX: usize = 64;
 
-/// An id becomes part of a path, so that nothing else may be in it.
+/// Parses the id of an execution. Accepts only letters, digits, `_` and `-`, because the id becomes
+/// part of a URL path.
 fn id(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if text.is_empty() || text.len() > ID_BYTES_MAX || !text.bytes().all(plain) {
@@ -436,7 +437,7 @@ fn id(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// `exact`, `float:1e-6`, `float:0,1e-9`.
+/// Parses a comparison, such as `exact`, `float:1e-6` or `float:0,1e-9`.
 fn comparison(text: &str) -> Result<OutputComparison, String> {
     let (mode, tolerance) = match text.split_once(':') {
         Some((mode, tolerance)) => (mode, Some(tolerance)),

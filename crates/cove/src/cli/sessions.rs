@@ -13,7 +13,7 @@ use super::remote::ServerArgs;
 use super::terminals::{SessionTerminalArgs, SessionTerminalsArgs};
 use crate::values;
 
-/// Longest id or name that is sent.
+/// Maximum length of an id or name.
 const NAME_BYTES_MAX: usize = 128;
 
 /// `cove agent`.
@@ -601,11 +601,11 @@ pub(crate) enum FilesCommand {
     },
 }
 
-/// A place in a session's files.
+/// Path in a session's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionFilePath {
     pub(crate) id: String,
-    /// None for the workspace as a whole.
+    /// `None` for the workspace itself.
     pub(crate) path: Option<String>,
 }
 
@@ -675,7 +675,7 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// `ID` or `ID:PATH`.
+/// Parses `ID` or `ID:PATH`.
 fn place(text: &str) -> Result<SessionFilePath, String> {
     match text.split_once(':') {
         Some((id, path)) if !path.is_empty() => {
@@ -686,7 +686,7 @@ fn place(text: &str) -> Result<SessionFilePath, String> {
     }
 }
 
-/// `ID:PATH`.
+/// Parses `ID:PATH`.
 fn file(text: &str) -> Result<SessionFilePath, String> {
     let place = place(text)?;
     match &place.path {

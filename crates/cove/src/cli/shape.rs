@@ -1,12 +1,12 @@
-//! Parts of the command line that are the same for all commands: aliases of verbs, the width of
-//! the help, and exit codes and examples where a command does not have its own.
+//! Parts of the command line that all commands share: aliases of verbs, the width of the help, and
+//! default exit codes and examples.
 
 use clap::{Command, CommandFactory as _};
 
 use super::common::HELP_TEMPLATE;
 use super::{Cli, output};
 
-/// Columns of the help, however wide the terminal is.
+/// Maximum width of the help in columns, also on wider terminals.
 const COLUMNS_MAX: usize = 100;
 
 /// Verbs with one meaning: a command named by one of them has the others as aliases.
@@ -88,7 +88,7 @@ fn examples(outer: &str, path: &str) -> String {
     }
 }
 
-/// Tells whether a line of help is an example of a command.
+/// Returns whether a line of help is an example of the command at `path`.
 fn is_example(line: &str, path: &str) -> bool {
     let mut rest = line;
     while let Some((_, behind)) = rest.split_once(path) {

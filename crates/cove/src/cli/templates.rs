@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::common::HELP_TEMPLATE;
 use super::remote::ServerArgs;
 
-/// Longest name that is sent, with a tag.
+/// Maximum length of a name with its tag.
 const NAME_BYTES_MAX: usize = 160;
 
 /// `cove template`.
@@ -118,7 +118,7 @@ pub(crate) struct TemplateBuildArgs {
     pub(crate) force: bool,
 }
 
-/// A name, `name:tag`, or an id.
+/// Parses a name, `name:tag` or an id.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(plain) {

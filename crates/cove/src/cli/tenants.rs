@@ -10,7 +10,7 @@ use super::common::HELP_TEMPLATE;
 use super::remote::ServerArgs;
 use crate::values;
 
-/// Longest name of a tenant.
+/// Maximum length of a tenant's name.
 const NAME_BYTES_MAX: usize = 63;
 
 /// `cove tenant`.
@@ -177,7 +177,7 @@ impl From<DatabaseEngine> for TenantEngine {
     }
 }
 
-/// When a server connection goes back.
+/// Pool mode: when a server connection returns to the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PoolModeArg {
     Session,
@@ -278,7 +278,8 @@ pub(crate) struct BouncerTopArgs {
     pub(crate) json: bool,
 }
 
-/// A name: it becomes a part of an address as it is.
+/// Parses a name. Accepts only letters, digits, `_` and `-`, because the name becomes part of a URL
+/// path.
 fn name(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(plain) {

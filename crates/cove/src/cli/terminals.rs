@@ -5,7 +5,7 @@ use clap::Args;
 use super::common::HELP_TEMPLATE;
 use super::sessions::name;
 
-/// Longest that a terminal may be without a client; the server's bound.
+/// Maximum time that a terminal survives without a client; the server has the same limit.
 const DETACH_S_MAX: i64 = 60 * 60;
 
 /// `cove session terminal`.

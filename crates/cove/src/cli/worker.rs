@@ -10,10 +10,11 @@ use super::grants::GrantOptions;
 use super::remote::ServerArgs;
 use crate::values;
 
-/// Version of Anthropic's beta that the worker's types are of: the `anthropic-beta` header of
+/// Version of Anthropic's beta API that the worker's types follow: value of the header
+/// `anthropic-beta`. See
 /// <https://platform.claude.com/docs/en/managed-agents/self-hosted-sandboxes>.
 const API_VERSION: &str = "managed-agents-2026-04-01";
-/// Most work items at one time.
+/// Maximum number of concurrent work items.
 const CONCURRENCY_MAX: usize = 256;
 
 /// `cove worker`.

@@ -193,7 +193,7 @@ pub(crate) enum RetentionCommand {
     Reset,
 }
 
-/// A time that may be none.
+/// Parses a time; `none` and `0` are zero.
 fn keep(text: &str) -> Result<Duration, String> {
     if matches!(text, "none" | "0") { Ok(Duration::ZERO) } else { values::duration(text) }
 }
