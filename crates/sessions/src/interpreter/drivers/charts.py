@@ -1,6 +1,6 @@
-"""Data of charts: what a matplotlib figure shows, as numbers and words.
+"""Chart data of matplotlib figures, in the format of E2B's clients.
 
-The shape is that of E2B's clients: a `type`, a title, axes, and the elements of the chart.
+A chart has a `type`, a title, axes and elements.
 """
 
 import re
@@ -10,7 +10,7 @@ POINTS_MAX = 20000
 
 
 def chart_of(figure):
-    """Returns the data of a figure; none when it has too much."""
+    """Returns the data of a figure. Raises ValueError if a series has too many points."""
     watch_boxes()
     charts = [axes_chart(axes) for axes in figure.axes if axes.get_visible()]
     if len(charts) == 1:
@@ -26,7 +26,7 @@ def chart_of(figure):
 
 
 def watch_boxes():
-    """Has axes remember the figures of their box plots, which lines alone do not tell."""
+    """Patches `Axes.bxp` to record the statistics of box plots, which drawn lines do not have."""
     axes = sys.modules["matplotlib.axes"].Axes
     draw = axes.bxp
     if getattr(draw, "is_watched", False):
@@ -87,7 +87,7 @@ def axes_chart(axes):
 
 
 def turn(chart):
-    """Exchanges the axes of a chart that lies on its side."""
+    """Swaps the labels and units of the axes of a horizontal chart."""
     for name in ("label", "unit"):
         x, y = "x_" + name, "y_" + name
         chart[x], chart[y] = chart[y], chart[x]
@@ -99,7 +99,7 @@ def labels_of(axes):
 
 
 def unit_of(label):
-    """Returns what a label has in brackets."""
+    """Returns the unit of a label: its text in brackets."""
     found = re.search(r"[(\[]([^()\[\]]+)[)\]]", label or "")
     return found.group(1).strip() or None if found else None
 
@@ -129,7 +129,7 @@ def scales_of(axes):
 
 
 def on_scale(value, scale):
-    """Returns a number of an axis as what it stands for."""
+    """Converts a position on an axis to a value: a date in ISO 8601, or a number."""
     if scale == "datetime":
         from matplotlib import dates
 
@@ -184,7 +184,7 @@ def bars_of(axes, container, number):
 
 
 def name_at(middle, width, places, names):
-    """Returns the label of the tick that a bar stands at, or its place."""
+    """Returns the label of the tick nearest to a bar, or the position of a bar without one."""
     near = [
         (abs(place - middle), name) for place, name in zip(places, names)
         if abs(place - middle) <= width and name
@@ -213,5 +213,5 @@ def box_of(box, number):
 
 
 def round_off(value):
-    """Returns a number without what single precision has added to it."""
+    """Rounds a number to six digits, which removes the errors of single precision."""
     return float("%.6g" % float(value))

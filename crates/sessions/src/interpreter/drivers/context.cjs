@@ -1,4 +1,4 @@
-// Context of a code interpreter: runs cells of JavaScript or TypeScript, one after the other.
+// Context of a code interpreter: runs cells of JavaScript or TypeScript sequentially.
 //
 // The server and the context exchange lines of JSON on descriptor 3. Cells are evaluated in the
 // REPL mode of the inspector: a `let` or `const` may be declared again, and `await` may stand at
@@ -306,7 +306,7 @@ async function run(request) {
     process.env[name] = value;
   }
   try {
-    // Sets the peak to what is resident now (proc_pid_clear_refs(5)).
+    // Resets the peak to the current resident memory (proc_pid_clear_refs(5)).
     fs.writeFileSync('/proc/self/clear_refs', '5');
   } catch {
     // The peak then covers the whole life of the context.

@@ -1,5 +1,5 @@
-# Context of a code interpreter: runs cells of Python, one after the other, in one namespace. The
-# definitions of `PlainCells` stand before it.
+# Context of a code interpreter: runs cells of Python sequentially in one namespace. The server puts
+# the definitions of `PlainCells` before this file.
 #
 # The server and the context exchange lines of JSON on one socket. Standard output and standard
 # error are separate pipes, so the server also receives output of child processes and native code.
@@ -33,7 +33,7 @@ JSON_TYPES = ("application/json", "e2b/data", "e2b/chart")
 CONTEXT_FDS = 3
 # Most threads that the message of a refused fork names.
 NAMED_THREADS_MAX = 8
-# Signal that a process gets when its parent ends (prctl(2)).
+# Option of prctl(2): the signal that a process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
 
 # Process id of the parked interpreter; set in processes that were forked from it.
@@ -50,7 +50,7 @@ class Channel:
         self.fds = array.array("i")
 
     def receive(self):
-        """Returns the next message; none when the server has closed its end."""
+        """Returns the next message, or None when the server has closed its end."""
         parts = [self.pending]
         self.fds = array.array("i")
         while b"\n" not in parts[-1]:
@@ -83,7 +83,7 @@ def receive_with_fds(source, bytes_max):
 
 
 def plain_json(value, depth=0):
-    """Returns a value as JSON has it: no NaN, NumPy and pandas scalars as Python's own."""
+    """Converts a value to JSON types: no NaN or infinity, no types of NumPy or pandas."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -110,7 +110,7 @@ def plain_key(key):
 
 
 def extra_data(value):
-    """Returns what is shown of a value beside its own representations."""
+    """Returns representations of a value beside those that the value itself provides."""
     data = {}
     try:
         if is_of(value, "pandas", "DataFrame"):
@@ -126,7 +126,7 @@ def extra_data(value):
 
 
 def bounded(data):
-    """Returns a bundle of representations as text, and what was cut or left out."""
+    """Returns representations as text, and the MIME types that were truncated or left out."""
     texts, left_out, total = {}, [], 0
     for mime, value in data.items():
         mime = str(mime)
@@ -155,7 +155,7 @@ def bounded(data):
 
 
 class Output:
-    """What cells show: results, displayed values, errors."""
+    """Sends results, displayed values and errors of cells to the server."""
 
     def __init__(self, channel):
         self.channel = channel
@@ -189,7 +189,7 @@ class Output:
 
 
 def patch_matplotlib(matplotlib, output):
-    """Has figures shown as results, with their data."""
+    """Patches matplotlib to send figures and their data as results."""
 
     def show_figure(figure):
         output.show({**figure_bundle(figure), **extra_data(figure)}, False)
@@ -200,7 +200,7 @@ def patch_matplotlib(matplotlib, output):
 
 
 def patch_pillow(module, output):
-    """Has pictures that are shown or saved to a file displayed."""
+    """Patches Pillow to display images that a cell shows or saves to a file."""
     save = module.Image.save
 
     def bundle(image):
@@ -225,7 +225,7 @@ def patch_pillow(module, output):
 
 
 def patch_modules(output):
-    """Patches what is imported already, and what will be."""
+    """Patches modules that are already imported, and those imported later."""
     patches = {
         "matplotlib.axes": lambda _axes: watch_boxes(),
         "matplotlib": lambda module: patch_matplotlib(module, output),
@@ -241,13 +241,13 @@ def patch_modules(output):
 
 
 class EarlyInterrupts:
-    """Interrupts that come before a cell's own code.
+    """Interrupts that arrive before a cell's own code runs.
 
-    IPython runs callbacks there, and goes on when one of them is interrupted.
+    IPython first runs callbacks, and continues when one of them is interrupted.
     """
 
     has_come = False
-    #: Cells that run: a callback may run some as well.
+    #: Number of cells that run: a callback may run cells as well.
     depth = 0
 
     def begin(self):
@@ -260,7 +260,7 @@ class EarlyInterrupts:
         raise KeyboardInterrupt
 
     def reach_code(self):
-        """Raises the interrupt that has come. One that comes from here on is raised in the code."""
+        """Raises an interrupt that has arrived. Later interrupts are raised in the code."""
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and self.depth == 1 and signal.getsignal(signal.SIGINT) == self.heed:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -269,7 +269,7 @@ class EarlyInterrupts:
 
 
 def make_ipython():
-    """Makes IPython's shell, without what asks a person or writes a history."""
+    """Creates IPython's shell, without prompts and without a history file."""
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
     from IPython.core.history import HistoryManager
@@ -356,7 +356,7 @@ class IPythonRunner:
         shell.user_ns["__name__"] = "__main__"
 
     def leave_loop(self):
-        """Returns the event loop of `await`, which the next cell is to have anew."""
+        """Removes and returns the event loop of `await`; the next cell creates a new one."""
         helpers = sys.modules.get("IPython.core.async_helpers")
         loop = getattr(helpers, "_asyncio_event_loop", None)
         if loop is not None:
@@ -399,7 +399,7 @@ def usage():
 def reset_peak():
     try:
         with open("/proc/self/clear_refs", "wb", 0) as file:
-            # Sets the peak to what is resident now (proc_pid_clear_refs(5)).
+            # Resets the peak to the current resident memory (proc_pid_clear_refs(5)).
             file.write(b"5")
     except OSError:
         pass
@@ -417,7 +417,7 @@ def peak_bytes():
 
 
 def open_streams():
-    """Gives the context streams of its own on descriptors 1 and 2."""
+    """Creates the context's own streams on descriptors 1 and 2."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream = io.TextIOWrapper(
             io.BufferedWriter(io.FileIO(number, "w", closefd=False), 1 << 13),
@@ -502,21 +502,21 @@ left_alone = []
 
 
 def end_with_parent(parent):
-    """Has this process killed when its parent ends; ends it when that has happened already."""
+    """Requests SIGKILL for the end of the parent process; exits if the parent has ended already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def seed_again():
-    """Gives NumPy's legacy generator a state of its own; `random` does this by itself."""
+    """Seeds NumPy's legacy generator again after a fork; `random` does so itself."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
 
 
 def other_tasks():
-    """Returns the names of the threads of this process beside the one that asks, by their ids."""
+    """Returns the names of the threads of this process except the current one, by id."""
     known = {thread.native_id: thread.name for thread in threading.enumerate()}
     own, names = threading.get_native_id(), {}
     for task in map(int, os.listdir("/proc/self/task")):
@@ -535,10 +535,10 @@ def other_tasks():
 
 
 def fork_context(request, channel, runner):
-    """Forks this process between two cells. Returns the channel of whichever process goes on.
+    """Forks this process between two cells. Returns the channel to serve: in the copy, a new one.
 
-    The child forks once more and ends, so that the copy is a child of the parked interpreter, which
-    adopts what loses its parent, and depends on this process in nothing.
+    The child forks again and exits, so the copy becomes a child of the parked interpreter, which is
+    a subreaper (prctl(2)). The copy does not depend on this process.
     """
     fds = list(channel.fds)
     others = list(other_tasks().values())
@@ -579,7 +579,7 @@ def has_failed(child):
 
 
 def become_copy(channel, fds, runner):
-    """Forks again, and has the copy take over these descriptors. Returns its channel."""
+    """Forks again; the copy takes over these descriptors. Returns the channel of the copy."""
     try:
         between = os.getpid()
         if os.fork() != 0:
@@ -606,7 +606,7 @@ def become_copy(channel, fds, runner):
 
 
 def make_runner(output):
-    """Makes what runs cells."""
+    """Creates the runner of cells, with IPython if it is installed."""
     try:
         return IPythonRunner(make_ipython(), output)
     except ImportError:
@@ -614,7 +614,7 @@ def make_runner(output):
 
 
 def serve_alone():
-    """Serves a context that was started by itself: the socket is its standard input."""
+    """Serves a context that runs as its own program; the socket is its standard input."""
     fd = os.dup(0)
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)

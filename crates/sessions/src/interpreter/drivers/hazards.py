@@ -15,7 +15,7 @@ LIBRARIES = re.compile(
 
 
 def in_child(work):
-    """Returns what a function returns in a copy of this process; none if the copy is killed."""
+    """Returns the result of a function in a forked process, or None if that process fails."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -48,7 +48,7 @@ def import_one(name):
 
 
 def module_hazards(modules):
-    """Imports modules one after the other. Returns what each of them has started and loaded."""
+    """Imports modules in order. Returns the threads that each started and the libraries loaded."""
     rows = []
     for name in modules:
         threads, libraries = set(other_tasks()), loaded_libraries()

@@ -1,11 +1,11 @@
-"""Parked interpreter: imports what most cells need, and forks contexts that have it already.
+"""Parked interpreter: imports modules that most cells need, and forks contexts with these modules.
 
-The socket on descriptor 0 keeps message boundaries. A request to fork brings three descriptors: the
-context's socket, its standard output and its standard error.
+The socket on descriptor 0 preserves message boundaries. A request to fork carries three
+descriptors: the context's socket, its standard output and its standard error.
 
-A process that forks has one thread: a lock that another thread holds would stay locked in the copy
-for ever. So libraries are kept from starting threads, and this process refuses to fork when one has
-done so all the same.
+A process that forks must have one thread: a lock that another thread holds would stay locked in the
+copy forever. Environment variables keep libraries from starting threads. If a library starts one
+nevertheless, this process reports the module and exits before it forks.
 """
 
 import select
@@ -28,7 +28,7 @@ def threads():
 
 
 def preload(modules):
-    """Imports modules that are installed. Returns them, and the one that has started a thread."""
+    """Imports modules that are installed. Returns them, and the one that started a thread."""
     loaded = []
     for name in modules:
         try:
@@ -55,7 +55,8 @@ class Parked:
 
     def serve(self):
         start = json.loads(self.socket.recv(1 << 16))
-        # A cell must not find what this process imported from a directory of the user's.
+        # A collection during the imports would leave holes in pages that copies share:
+        # https://docs.python.org/3/library/gc.html#gc.freeze
         gc.disable()
         try:
             self.shell = make_ipython()
@@ -147,7 +148,7 @@ class Parked:
                 pass
 
     def adopt(self, number, pid):
-        """Takes a copy of a context as a context."""
+        """Registers a copy of a context as a context."""
         try:
             with open("/proc/%d/stat" % pid) as file:
                 # The program's name, in parentheses, may contain any character.
@@ -179,7 +180,7 @@ class Parked:
             os._exit(1)
 
     def become(self, request, fds, parent, wake, woken):
-        """What the copy does: it becomes a context."""
+        """Turns this forked process into a context."""
         global parked_pid
 
         parked_pid = parent
