@@ -134,7 +134,7 @@ mod tests {
             ((10, 10, 1), 9_000, (9, 10, 1), 0, true), // the holder used far more: takes turns
             ((10, 10, 1), 0, (9, 10, 1), 0, false),
             ((10, 10, 1), 9_000, (10, 10, 1), 0, false), // both have their share
-            ((9, 10, 1), 9_000, (11, 10, 1), 0, false),  // never below its share for a guest
+            ((9, 10, 1), 9_000, (11, 10, 1), 0, false),  // never below its share for surplus
             ((12, 5, 1), 0, (10, 5, 1), 0, true),        // surplus is levelled
             ((11, 5, 1), 0, (10, 5, 1), 0, false),       // and then stays
             ((2, 1, 1), 100, (1, 1, 1), 0, true),        // the extra slot rotates

@@ -245,6 +245,7 @@ async fn connections_are_those_of_the_nodes_part() {
 
 #[test]
 fn the_connection_that_fits_best_is_chosen_among_those_used_last() {
+    // Settings of a client, its previous connection, and the expected connection.
     for (settings, last, expected) in [
         (5, None, 6),    // the one used last
         (5, Some(3), 3), // its own, which has its settings
