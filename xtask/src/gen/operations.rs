@@ -93,7 +93,8 @@ fn idempotency_parameter() -> Value {
 fn all_parameter() -> Value {
     json!({
         "name": "all", "in": "query", "required": false,
-        "description": "Everybody's executions instead of this token's; needs an operator's token.",
+        "description": "Executions of all tokens instead of the caller's; needs an operator's \
+         token.",
         "schema": { "type": "boolean", "default": false }
     })
 }
@@ -156,8 +157,8 @@ fn submit() -> Operation {
         idempotency_parameter()
     ]))
     .takes_any_of(request_examples())
-    .answers(202, "It is accepted and durable.", queued())
-    .answers(200, "With `wait=true`: what it did.", execution())
+    .answers(202, "The execution is accepted and stored durably.", queued())
+    .answers(200, "With `wait=true`: the result.", execution())
 }
 
 fn request_examples() -> Value {
@@ -225,8 +226,8 @@ fn list() -> Operation {
         text("language", "Only those of this language, or `argv`."),
         text("label", "Only those with this label."),
         text("verdict", "Only those with this verdict, such as `TLE`. Refused in Redis."),
-        text("id", "Only those whose id begins so."),
-        text("text", "Only those whose label contains this, to the letter."),
+        text("id", "Only those whose id has this prefix."),
+        text("text", "Only those whose label contains exactly this text."),
         time("from_ms", "Only those accepted at this time or later, in milliseconds since 1970."),
         time("to_ms", "Only those accepted before this time."),
         {
@@ -234,15 +235,22 @@ fn list() -> Operation {
             "description": "Newest first, or oldest first.",
             "schema": { "type": "string", "enum": ["desc", "asc"], "default": "desc" }
         },
-        text("tenant", "Those of the token with this id, or of all with `*`; for operators."),
+        text(
+            "tenant",
+            "Those of the token with this id, or of all with `*`; needs an operator's token.",
+        ),
         {
             "name": "limit", "in": "query", "required": false,
-            "description": "How many on a page.",
+            "description": "Maximum number on a page.",
             "schema": { "type": "integer", "minimum": 1, "maximum": 200, "default": 50 }
         },
-        text("cursor", "`next_cursor` of the page before.")
+        text("cursor", "`next_cursor` of the previous page.")
     ]))
-    .answers(200, "A page of them.", json!({ "executions": [finished()], "next_cursor": ID }))
+    .answers(
+        200,
+        "A page of the list.",
+        json!({ "executions": [finished()], "next_cursor": ID }),
+    )
 }
 
 fn batch() -> Operation {
@@ -261,7 +269,7 @@ fn batch() -> Operation {
             } }))
     .answers(
         202,
-        "All are accepted and durable; in the order of the request.",
+        "All executions are accepted and stored durably, in the order of the request.",
         json!({ "executions": [queued()] }),
     )
 }
@@ -283,11 +291,11 @@ fn fetch() -> Operation {
         },
         {
             "name": "include", "in": "query", "required": false,
-            "description": "`request`: the answer has the request as it was sent, too.",
+            "description": "`request`: also return the request as it was sent.",
             "schema": { "type": "string", "enum": ["request"] }
         }
     ]))
-    .answers(200, "What is known of it.", example)
+    .answers(200, "The full record.", example)
 }
 
 fn cancel() -> Operation {
@@ -300,7 +308,7 @@ fn cancel() -> Operation {
          still say `running`; a result that comes first counts. What has ended is a 409.",
     )
     .with_parameters(json!([id_parameter()]))
-    .answers(200, "It is, or will be.", example)
+    .answers(200, "The execution is or will be cancelled.", example)
 }
 
 fn events() -> Operation {
@@ -329,7 +337,7 @@ fn events() -> Operation {
         },
         {
             "name": "last-event-id", "in": "header", "required": false,
-            "description": "What an `EventSource` sends by itself when it comes back.",
+            "description": "Sent by an `EventSource` when it reconnects.",
             "schema": { "type": "integer", "minimum": 0 }
         }
     ]))
@@ -340,7 +348,7 @@ fn events() -> Operation {
     )
     .opens(
         "A WebSocket. Closed with 1000 after the last event, 1001 when the server shuts down, \
-         4400 for a message that is none, 4409 when somebody else is attached.",
+         4400 for an invalid message, 4409 when another client has attached.",
     )
 }
 
@@ -351,7 +359,7 @@ fn retry() -> Operation {
          anything else is a 409.",
     )
     .with_parameters(json!([id_parameter()]))
-    .answers(200, "It waits again.", queued())
+    .answers(200, "The execution is queued again.", queued())
 }
 
 fn webhook_secret() -> Operation {
@@ -371,7 +379,7 @@ fn list_languages() -> Operation {
     )
     .answers(
         200,
-        "All of them, by name.",
+        "The complete list, sorted by name.",
         json!({ "languages": [
                     {
                         "name": "python", "aliases": ["python3", "py"], "extensions": ["py"],
@@ -409,7 +417,7 @@ fn queue_changes() -> Vec<Operation> {
         let operation = Operation::of(entry, description);
         operation.with_parameters(json!([all_parameter()])).answers(
             200,
-            "How many were changed.",
+            "Number of changed executions.",
             json!({ "changed": 12 }),
         )
     };
@@ -440,12 +448,12 @@ fn server() -> Vec<Operation> {
             &server::LIVE,
             "Answers as long as the server can answer anything. Restart it when it does not.",
         )
-        .gives(200, "It is."),
+        .gives(200, "The process is alive."),
         Operation::of(
             &server::READY,
             "Answers 503 from the moment the server begins to shut down.",
         )
-        .gives(200, "It does."),
+        .gives(200, "The server accepts work."),
         Operation::of(
             &server::METRICS,
             "Requests, executions, the store, the sandbox engine and the process, in the \

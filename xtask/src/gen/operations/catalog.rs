@@ -100,7 +100,7 @@ fn operation(
 fn described(name: &str) -> &'static str {
     match name {
         "prefix" => "The warehouse, by `prefix` of its settings, or by its name.",
-        "namespace" => "Levels of the namespace, divided by U+001F (`%1F`).",
+        "namespace" => "Levels of the namespace, separated by U+001F (`%1F`).",
         "table" => "Name of the table.",
         "view" => "Name of the view.",
         "function" => "Name of the function.",
@@ -110,7 +110,7 @@ fn described(name: &str) -> &'static str {
         "role" => "Name of the role.",
         "policy" => "Name of the policy.",
         "warehouse" => "Name of the warehouse.",
-        "dropped" => "`id` or `uuid` of what was dropped.",
+        "dropped" => "`id` or `uuid` of the dropped object.",
         "job" => "`id` of the job.",
         "aspect" => "`snapshots`, `history`, `refs`, `properties`, `schema` or `files`.",
         _ => "",
@@ -139,9 +139,9 @@ impl CatalogOperation {
         self.asks(
             "pageToken",
             "string",
-            "`next-page-token` of the page before; empty for the first.",
+            "`next-page-token` of the previous page; empty for the first.",
         )
-        .asks("pageSize", "integer", "How many at most.")
+        .asks("pageSize", "integer", "Maximum number.")
     }
 
     /// Adds the parameter for the state at an earlier time.
@@ -149,7 +149,7 @@ impl CatalogOperation {
         self.asks(
             "as-of",
             "string",
-            "A number of a change or a time (RFC 3339): what there was then.",
+            "Number of a change, or a time (RFC 3339), whose state is returned.",
         )
     }
 
@@ -166,7 +166,7 @@ impl CatalogOperation {
 
     /// Adds the header by which a repeated change is made once.
     fn once(self) -> CatalogOperation {
-        self.header("Idempotency-Key", "A UUID: the same request with it is carried out once.")
+        self.header("Idempotency-Key", "A UUID; repeated requests with it are carried out once.")
     }
 
     fn gives(mut self, status: u16, schema: &str, says: &str) -> CatalogOperation {
@@ -246,7 +246,7 @@ fn beginnings() -> Vec<CatalogOperation> {
             "Get the initial settings of a client",
             "any token",
         )
-        .asks("warehouse", "string", "Name of the warehouse; without it the configured one.")
+        .asks("warehouse", "string", "Name of the warehouse; the configured one if absent.")
         .gives(200, "CatalogSettings", "Settings, with the prefix of the warehouse."),
         operation(
             "post",
@@ -265,7 +265,7 @@ fn beginnings() -> Vec<CatalogOperation> {
             "the client that the token was issued for",
         )
         .takes_form("OauthRevocationRequest")
-        .done(200, "It is good no longer."),
+        .done(200, "The token is revoked."),
     ]
 }
 
@@ -275,10 +275,14 @@ fn namespaces() -> Vec<CatalogOperation> {
     const MANAGE: &str = "`manage` of the namespace";
     vec![
         operation("get", NAMESPACES, "listNamespaces", "List namespaces", LIST)
-            .asks("parent", "string", "Only those in this one; otherwise those of the first level.")
+            .asks(
+                "parent",
+                "string",
+                "Only those in this namespace; if absent, those of the first level.",
+            )
             .paged()
             .of_the_past()
-            .gives(200, "NamespaceList", "A page of them."),
+            .gives(200, "NamespaceList", "A page of the list."),
         operation(
             "post",
             NAMESPACES,
@@ -292,10 +296,10 @@ fn namespaces() -> Vec<CatalogOperation> {
         operation("get", NAMESPACE, "loadNamespace", "Get the properties of a namespace", IS)
             .gives(200, "NamespaceDescription", "The namespace."),
         operation("head", NAMESPACE, "namespaceExists", "Check whether a namespace exists", IS)
-            .done(204, "It is there."),
+            .done(204, "It exists."),
         operation("delete", NAMESPACE, "dropNamespace", "Remove an empty namespace", MANAGE)
             .once()
-            .done(204, "It is gone."),
+            .done(204, "Removed."),
         operation(
             "post",
             "/v1/{prefix}/namespaces/{namespace}/properties",
@@ -305,7 +309,7 @@ fn namespaces() -> Vec<CatalogOperation> {
         )
         .once()
         .takes("UpdateNamespaceRequest")
-        .gives(200, "NamespaceUpdated", "What changed."),
+        .gives(200, "NamespaceUpdated", "The changed properties."),
     ]
 }
 
@@ -319,26 +323,26 @@ fn tables() -> Vec<CatalogOperation> {
         operation("get", TABLES, "listTables", "List tables", "`read` of what is listed")
             .paged()
             .of_the_past()
-            .gives(200, "TableIdentifierList", "A page of them."),
+            .gives(200, "TableIdentifierList", "A page of the list."),
         operation("post", TABLES, "createTable", "Create a table", WRITE)
             .header("X-Iceberg-Access-Delegation", DELEGATION)
             .once()
             .takes("CreateTableRequest")
-            .gives(200, "LoadTableResult", "The table, or what it will be."),
+            .gives(200, "LoadTableResult", "The table, or the staged table."),
         operation("get", table!(""), "loadTable", "Load a table", READ)
             .asks("snapshots", "string", "`all`, or `refs`: those that branches and tags name.")
-            .asks("referenced-by", "string", "Views by which it is read.")
+            .asks("referenced-by", "string", "Views through which the table is read.")
             .of_the_past()
-            .header("If-None-Match", "`ETag` of what the client has.")
+            .header("If-None-Match", "`ETag` of the client's copy.")
             .header("X-Iceberg-Access-Delegation", DELEGATION)
             .gives(200, "LoadTableResult", "The table.")
-            .done(304, "It is what the client has."),
+            .done(304, "The client's copy is current."),
         operation("head", table!(""), "tableExists", "Check whether a table exists", READ)
-            .done(204, "It is there."),
+            .done(204, "It exists."),
         operation("delete", table!(""), "dropTable", "Remove a table", MANAGE)
             .asks("purgeRequested", "boolean", "Remove its files as well.")
             .once()
-            .done(204, "It is gone."),
+            .done(204, "Removed."),
         operation(
             "post",
             "/v1/{prefix}/namespaces/{namespace}/register",
@@ -357,7 +361,7 @@ fn tables() -> Vec<CatalogOperation> {
             MANAGE,
         )
         .once()
-        .gives(200, "LoadTableResult", "What it was."),
+        .gives(200, "LoadTableResult", "The unregistered table."),
         operation(
             "post",
             "/v1/{prefix}/tables/rename",
@@ -367,7 +371,7 @@ fn tables() -> Vec<CatalogOperation> {
         )
         .once()
         .takes("RenameRequest")
-        .done(204, "It has the name."),
+        .done(204, "Renamed."),
         operation(
             "get",
             table!("/credentials"),
@@ -375,7 +379,11 @@ fn tables() -> Vec<CatalogOperation> {
             "Get credentials for a table's files",
             READ,
         )
-        .gives(200, "LoadCredentialsResult", "Credentials for what the client may do."),
+        .gives(
+            200,
+            "LoadCredentialsResult",
+            "Credentials limited to the client's privileges.",
+        ),
         operation(
             "post",
             table!("/metrics"),
@@ -384,7 +392,7 @@ fn tables() -> Vec<CatalogOperation> {
             READ,
         )
         .takes("MetricsReport")
-        .done(204, "It is counted."),
+        .done(204, "The report is recorded."),
     ]
 }
 
@@ -399,7 +407,7 @@ fn commits() -> Vec<CatalogOperation> {
         )
         .once()
         .takes("CommitTableRequest")
-        .gives(200, "CommitTableResult", "The table since then."),
+        .gives(200, "CommitTableResult", "The changed table."),
         operation(
             "post",
             "/v1/{prefix}/transactions/commit",
@@ -409,7 +417,7 @@ fn commits() -> Vec<CatalogOperation> {
         )
         .once()
         .takes("CommitTransactionRequest")
-        .done(204, "All of it is done."),
+        .done(204, "All changes are committed."),
     ]
 }
 
@@ -420,7 +428,7 @@ fn views() -> Vec<CatalogOperation> {
         operation("get", VIEWS, "listViews", "List views", "`read` of what is listed")
             .paged()
             .of_the_past()
-            .gives(200, "TableIdentifierList", "A page of them."),
+            .gives(200, "TableIdentifierList", "A page of the list."),
         operation("post", VIEWS, "createView", "Create a view", WRITE)
             .once()
             .takes("CreateViewRequest")
@@ -431,14 +439,14 @@ fn views() -> Vec<CatalogOperation> {
             "The view.",
         ),
         operation("head", VIEW, "viewExists", "Check whether a view exists", READ)
-            .done(204, "It is there."),
+            .done(204, "It exists."),
         operation("post", VIEW, "replaceView", "Change a view", "`write` of the view")
             .once()
             .takes("CommitViewRequest")
-            .gives(200, "LoadViewResult", "The view since then."),
+            .gives(200, "LoadViewResult", "The changed view."),
         operation("delete", VIEW, "dropView", "Remove a view", "`manage` of the view")
             .once()
-            .done(204, "It is gone."),
+            .done(204, "Removed."),
         operation(
             "post",
             "/v1/{prefix}/views/rename",
@@ -448,7 +456,7 @@ fn views() -> Vec<CatalogOperation> {
         )
         .once()
         .takes("RenameRequest")
-        .done(204, "It has the name."),
+        .done(204, "Renamed."),
         operation(
             "post",
             "/v1/{prefix}/namespaces/{namespace}/register-view",
@@ -471,7 +479,7 @@ fn scans() -> Vec<CatalogOperation> {
         operation("get", table!("/plan/{plan-id}"), "fetchPlan", "Get a submitted plan", READ)
             .gives(200, "PlanScanResult", "The plan."),
         operation("delete", table!("/plan/{plan-id}"), "cancelPlan", "Cancel a plan", READ)
-            .done(204, "It is gone."),
+            .done(204, "Removed."),
         operation(
             "post",
             table!("/tasks"),
@@ -500,7 +508,7 @@ fn functions() -> Vec<CatalogOperation> {
         operation("get", PATH, "listFunctions", "List functions", READ).paged().gives(
             200,
             "FunctionList",
-            "A page of them.",
+            "A page of the list.",
         ),
         operation(
             "get",
@@ -526,6 +534,6 @@ fn functions() -> Vec<CatalogOperation> {
             "Remove a function",
             "`manage` of the namespace",
         )
-        .done(204, "It is gone."),
+        .done(204, "Removed."),
     ]
 }

@@ -43,6 +43,6 @@ pub(super) fn all() -> Vec<Operation> {
              seconds: then the answer says `running`, with the report before. Programs of a run \
              wait for places like those of any tenant.",
         )
-        .answers(200, "The new report, or the one before.", known),
+        .answers(200, "The new report, or the previous one.", known),
     ]
 }

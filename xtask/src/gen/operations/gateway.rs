@@ -33,7 +33,7 @@ pub(super) fn offers() -> Operation {
          Secrets are names, and their values are in no answer. It needs the scope `executions` or \
          `sessions`.",
     )
-    .answers(200, "What is offered.", answer)
+    .answers(200, "The offered grants.", answer)
 }
 
 /// Returns `POST /v1/gateway/offers/check`.
@@ -59,7 +59,7 @@ pub(super) fn check() -> Operation {
          token may give. It needs the scope `executions` or `sessions`.",
     )
     .takes_any_of(json!({ "two grants": { "value": request } }))
-    .answers(200, "Each grant, and whether it would be given.", answer)
+    .answers(200, "Each grant, and whether it would be accepted.", answer)
 }
 
 /// Returns `GET /v1/audit`.
@@ -83,10 +83,10 @@ pub(super) fn audit() -> Operation {
         .asks("order", "string", "`asc` for the oldest first, which is the default, or `desc`.")
         .asks("after", "integer", "Only those with a greater number; `next_after` of a page.")
         .asks("before", "integer", "Only those with a smaller number; `next_before` of a page.")
-        .asks("limit", "integer", "How many at most: 1 to 1000, 100 when absent.")
+        .asks("limit", "integer", "Maximum number: 1 to 1000, 100 if absent.")
         .answers(
             200,
-            "A page of it.",
+            "A page of the list.",
             json!({ "records": [record], "next_after": 4711, "newest": 5120 }),
         )
 }
@@ -94,27 +94,31 @@ pub(super) fn audit() -> Operation {
 /// Adds the filters of records.
 fn filters(operation: Operation) -> Operation {
     operation
-        .asks("holder", "string", "Only of this session or execution.")
+        .asks("holder", "string", "Only records of this session or execution.")
         .asks(
             "tenant",
             "string",
-            "Only of this tenant's sandboxes; another one's, for an operator.",
+            "Only records of this tenant's sandboxes; other tenants need an operator's token.",
         )
-        .asks("grant", "string", "Only of this grant: `postgres:shop`, `http`.")
+        .asks("grant", "string", "Only records of this grant: `postgres:shop`, `http`.")
         .asks(
             "event",
             "string",
             "Only of this kind: `granted`, `revoked`, `connect`, `disconnect`, `statement`, \
              `request`, `missing`.",
         )
-        .asks("outcome", "string", "Only what ended so: `done`, `failed`, `refused`.")
+        .asks("outcome", "string", "Only records with this outcome: `done`, `failed`, `refused`.")
         .asks(
             "text",
             "string",
-            "Only with this in the text or the error, whatever the case of ASCII letters.",
+            "Only records with this in the text or the error; ASCII letters match in either case.",
         )
-        .asks("from_ms", "integer", "Only what ended at this time or later (Unix milliseconds).")
-        .asks("to_ms", "integer", "Only what ended before this time.")
+        .asks(
+            "from_ms",
+            "integer",
+            "Only records that ended at this time or later (Unix milliseconds).",
+        )
+        .asks("to_ms", "integer", "Only records that ended before this time.")
 }
 
 /// Returns `GET /v1/audit/summary`.
@@ -138,10 +142,14 @@ pub(super) fn audit_summary() -> Operation {
         .asks(
             "before",
             "integer",
-            "Only those with a smaller number; `next_before` of another one.",
+            "Only those with a smaller number; `next_before` of another page.",
         )
-        .asks("limit", "integer", "How many groups at most: 1 to 1000, 100 when absent.")
-        .answers(200, "Those with most records first.", json!({ "groups": [group], "others": 0 }))
+        .asks("limit", "integer", "Maximum number of groups: 1 to 1000, 100 if absent.")
+        .answers(
+            200,
+            "Groups with the most records first.",
+            json!({ "groups": [group], "others": 0 }),
+        )
 }
 
 /// Returns `GET /v1/live`.
@@ -154,7 +162,5 @@ pub(super) fn live() -> Operation {
          Subprotocol `cove.live.v1`; a browser gives its token as the subprotocol \
          `bearer.<token>` beside it. A page of another origin is refused with 403.",
     )
-    .opens(
-        "A WebSocket. Closed with 1001 when the server shuts down, 4400 for a message that is none.",
-    )
+    .opens("A WebSocket. Closed with 1001 when the server shuts down, 4400 for an invalid message.")
 }

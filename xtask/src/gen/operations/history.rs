@@ -36,7 +36,7 @@ pub(super) fn get() -> Operation {
         ),
         parameter(
             "steps",
-            "In place of `window`: number of steps, of `1s` unless `step` says otherwise.",
+            "Instead of `window`: number of steps, of `1s` unless `step` is set.",
             json!({ "type": "integer", "minimum": 1, "maximum": 1000 })
         ),
         parameter(
@@ -45,7 +45,7 @@ pub(super) fn get() -> Operation {
              begin so. All when it is left out.",
             text()
         ),
-        parameter("tenant", "Of the bouncer's tenants, only this one.", text()),
+        parameter("tenant", "Tenant of the bouncer.", text()),
     ]);
     operation.with_parameters(parameters).answers(
         200,

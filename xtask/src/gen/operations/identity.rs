@@ -57,6 +57,6 @@ pub(super) fn all() -> Vec<Operation> {
             &table::SIGN_OUT_AT_CONSOLE,
             "Ends the sign-in whose token is sent, on all servers, with all that it has begun.",
         )
-        .gives(204, "It has ended."),
+        .gives(204, "Ended."),
     ]
 }

@@ -134,7 +134,7 @@ fn parameters() -> Value {
     json!([
         header(
             "mcp-protocol-version",
-            "Revision. Must be that of `_meta` where there is one.",
+            "Revision; must equal that of `_meta` if present.",
             &json!({ "type": "string", "enum": REVISIONS }),
         ),
         header("mcp-method", "The method, as in the body; revision 2026-07-28 requires it.", &text),
@@ -147,7 +147,7 @@ fn parameters() -> Value {
         ),
         header(
             "accept",
-            "`application/json`, and `text/event-stream` of callers that take progress.",
+            "`application/json`, and `text/event-stream` if the caller accepts progress.",
             &text,
         )
     ])
@@ -193,10 +193,10 @@ fn message() -> Operation {
             result.clone(),
             result,
         )
-        .gives(202, "A notification was taken; no body.")
+        .gives(202, "The notification is accepted; no body.")
         .answers(
             400,
-            "It is no message, or its headers differ from it.",
+            "The body is not a message, or the headers contradict it.",
             failure(-32_600, "invalid request"),
         )
         .answers(
@@ -218,7 +218,7 @@ fn refused(entry: &'static ApiOperation) -> Operation {
         entry,
         "Clients of older revisions ask, to find out whether the server has sessions.",
     )
-    .answers(405, "Always: `allow` names POST.", failure(-32_600, "send a POST"))
+    .answers(405, "Always; `allow` names POST.", failure(-32_600, "send a POST"))
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ fn in_path(path: &str) -> Value {
             }
             "name" if path.starts_with("/v1/templates") => ("Name or id of the template.", "web"),
             "name" => ("Name of the agent.", "echo"),
-            "build" => ("Id of the build, or a tag that it has.", "default"),
+            "build" => ("Id of the build, or one of its tags.", "default"),
             "tag" => ("The tag.", "stable"),
             "archive" => (
                 "SHA-256 of the archive, in hexadecimal digits.",
@@ -118,15 +118,15 @@ fn agents() -> Vec<Operation> {
                 "env": { "LOG_LEVEL": "info" }
             }),
         )
-        .answers(201, "It is deployed.", agent()),
+        .answers(201, "Deployed.", agent()),
         operation(&table::LIST_AGENTS, "Those of this token's tenant.").answers(
             200,
-            "By name.",
+            "Sorted by name.",
             json!({ "agents": [agent()] }),
         ),
         operation(&table::GET_AGENT, "Values of its environment are never shown.").answers(
             200,
-            "What is known of it.",
+            "The full record.",
             agent(),
         ),
         operation(
@@ -141,26 +141,26 @@ fn agents() -> Vec<Operation> {
                 "settings": { "prewarm_sandboxes": 2, "prewarm_agents": 0, "lazy": false }
             }),
         )
-        .answers(200, "As it is now.", agent()),
+        .answers(200, "The record after the change.", agent()),
         operation(&table::DELETE_AGENT, "With all its versions. Its sessions keep their files.")
-            .gives(204, "It is gone."),
+            .gives(204, "Removed."),
         operation(&table::LIST_AGENT_VERSIONS, "With the end of what `install.sh` wrote.").answers(
             200,
             "Newest first.",
             json!({ "versions": [version] }),
         ),
         operation(&table::LIST_AGENT_FILES, "As they were deployed.")
-            .asks("version", "integer", "Those of this version rather than the active one.")
+            .asks("version", "integer", "Those of this version instead of the active one.")
             .answers(
                 200,
-                "By path.",
+                "Sorted by path.",
                 json!({
                     "files": [{ "path": "agent.py", "size": 2692, "executable": false }]
                 }),
             ),
         operation(&table::GET_AGENT_FILE, "As it was deployed.")
-            .asks("version", "integer", "Of this version rather than the active one.")
-            .gives(200, "Its bytes."),
+            .asks("version", "integer", "Version; the active one if absent.")
+            .gives(200, "The content."),
     ]
 }
 
@@ -198,7 +198,11 @@ fn lifecycle() -> Vec<Operation> {
         "prewarm_hits": 40
     });
     let verb = |entry, description, state: (&str, &str)| {
-        operation(entry, description).answers(200, "It is.", in_state(state.0, state.1))
+        operation(entry, description).answers(
+            200,
+            "The session after the change.",
+            in_state(state.0, state.1),
+        )
     };
     vec![
         operation(
@@ -215,15 +219,15 @@ fn lifecycle() -> Vec<Operation> {
                 "grants": [{ "kind": "postgres", "tenant": "shop", "access": "read_only" }]
             }),
         )
-        .answers(201, "It takes messages.", session()),
+        .answers(201, "The session accepts messages.", session()),
         operation(
             &table::LIST_SESSIONS,
             "Those of this token's tenant. `metadata.NAME=VALUE` asks for those with this entry.",
         )
         .asks("state", "string", "Only those in one of these states, separated by commas.")
         .asks("agent", "string", "Only those of this agent.")
-        .asks("limit", "integer", "How many on a page: 1 to 200, 50 when it is not said.")
-        .asks("cursor", "string", "`next_cursor` of the page before.")
+        .asks("limit", "integer", "Maximum number on a page: 1 to 200, 50 if absent.")
+        .asks("cursor", "string", "`next_cursor` of the previous page.")
         .answers(
             200,
             "Newest first.",
@@ -233,7 +237,7 @@ fn lifecycle() -> Vec<Operation> {
         ),
         operation(&table::GET_SESSION, "Where it is, and where its sandbox is.").answers(
             200,
-            "What is known of it.",
+            "The full record.",
             session(),
         ),
         operation(
@@ -248,13 +252,13 @@ fn lifecycle() -> Vec<Operation> {
                 "metadata": { "user": "8" }, "on_disconnect": "interrupt"
             }),
         )
-        .answers(200, "As it is now.", session()),
+        .answers(200, "The record after the change.", session()),
         operation(
             &table::END_SESSION,
             "For ever: its turn, its processes, its files. Its events and messages can still be \
              read.",
         )
-        .answers(200, "It has ended.", in_state("ended", "cold")),
+        .answers(200, "Ended.", in_state("ended", "cold")),
         verb(
             &table::PAUSE_SESSION,
             "It takes no messages until it is resumed. The turn that runs goes on; the sandbox \
@@ -280,17 +284,17 @@ fn lifecycle() -> Vec<Operation> {
         .takes("two", "Two copies", json!({ "count": 2 }))
         .answers(
             201,
-            "All copies; none is left when one fails.",
+            "All copies; if one fails, none remains.",
             json!({ "sessions": [copy.clone(), copy] }),
         ),
         operation(&table::GET_SESSION_METRICS, "One that has no sandbox at present is a 409.")
-            .answers(200, "Now.", metrics),
+            .answers(200, "The current values.", metrics),
         operation(
             &table::COUNT_SANDBOXES,
             "Of the token's tenant; of all tenants for an operator. Of all nodes of a cluster \
              together.",
         )
-        .asks("here", "boolean", "Those of the node that is asked alone.")
+        .asks("here", "boolean", "Only those of the queried node.")
         .answers(200, "The figures.", counts),
     ]
 }
@@ -318,26 +322,22 @@ fn conversation() -> Vec<Operation> {
         .takes("text", "A message", json!({ "content": "hello" }))
         .tells_or(
             "Every event of the turn: `id` is the number, `event` the type; or, with `wait=true`, \
-             what came of it.",
+             the result of the turn.",
             event.clone(),
             answer,
         ),
         operation(&table::LIST_MESSAGES, "Whole messages, the caller's and the agent's.")
-            .asks("after", "integer", "Number of the last one that was read.")
-            .asks("limit", "integer", "How many: 1 to 1000, 200 when it is not said.")
+            .asks("after", "integer", "Number of the last line already read.")
+            .asks("limit", "integer", "Maximum number: 1 to 1000, 200 if absent.")
             .answers(200, "Oldest first.", json!({ "messages": [message] })),
         operation(
             &table::FOLLOW_SESSION,
             "Everything that happens, from the event after `after` on, until the session ends. \
              With `accept: application/json` a page of what is kept (`SessionEventList`).",
         )
-        .asks(
-            "after",
-            "integer",
-            "Number of the last event that was seen; `Last-Event-ID` says the same.",
-        )
+        .asks("after", "integer", "Number of the last event already seen, like `Last-Event-ID`.")
         .asks("types", "string", "Only these types, separated by commas.")
-        .asks("limit", "integer", "How many on a page.")
+        .asks("limit", "integer", "Maximum number on a page.")
         .tells_or(
             "Server-sent events: `id` is the number, `event` the type; or a page.",
             event.clone(),
@@ -347,12 +347,12 @@ fn conversation() -> Vec<Operation> {
             &table::INTERRUPT_SESSION,
             "The turn that runs comes to its end; the session goes on.",
         )
-        .answers(200, "Whether there was one.", json!({ "interrupted": true })),
+        .answers(200, "Whether a turn was interrupted.", json!({ "interrupted": true })),
         operation(
             &table::GET_SESSION_LOGS,
             "What it wrote to its standard error since the server started.",
         )
-        .asks("from", "integer", "Number of the first line that is wanted.")
+        .asks("from", "integer", "Number of the first line.")
         .answers(
             200,
             "Oldest first.",
@@ -378,7 +378,7 @@ fn commands() -> Vec<Operation> {
         )
         .takes("line", "A line for the shell", json!({ "command": "ls" }))
         .tells_or(
-            "It has ended, whatever its code; or what it does, as it does it.",
+            "The command has ended, with any exit code; or its output as events.",
             json!({ "type": "stdout", "data_base64": "YQo=" }),
             result,
         ),
@@ -392,21 +392,18 @@ fn commands() -> Vec<Operation> {
         )
         .opens(
             "A WebSocket. Output comes as binary messages, `SessionExecEvent`s as text. Closed \
-             with 1000 after the end, 1001 when the server shuts down, 4400 for a message that is \
-             none, 4409 when another client has attached.",
+             with 1000 after the end, 1001 when the server shuts down, 4400 for an invalid \
+             message, 4409 when another client has attached.",
         )
-        .asks(
-            "argv",
-            "string",
-            "Program and arguments, one for each `argv`; a shell when there is none.",
-        )
-        .asks("cwd", "string", "Where it starts; `/workspace` when absent.")
-        .asks("rows", "integer", "Its size: 24 when absent.")
-        .asks("cols", "integer", "Likewise: 80.")
+        .asks("argv", "string", "Program and arguments, one for each `argv`; a shell if absent.")
+        .asks("cwd", "string", "Working directory; `/workspace` if absent.")
+        .asks("rows", "integer", "Rows of the terminal; 24 if absent.")
+        .asks("cols", "integer", "Columns of the terminal; 80 if absent.")
         .asks(
             "detach_s",
             "integer",
-            "Seconds that the terminal goes on without a client, at most 3600; 0 when absent.",
+            "Seconds for which the terminal stays open without a client, at most 3600; 0 if \
+             absent.",
         )
         .asks(
             "attach",
@@ -433,7 +430,7 @@ fn commands() -> Vec<Operation> {
         )
         .answers(
             200,
-            "All that can be attached to.",
+            "Terminals that can be attached to.",
             json!({
                 "terminals": [{
                     "id": TERMINAL, "pid": 7, "argv": ["/bin/bash", "-l"], "state": "detached",
@@ -442,7 +439,6 @@ fn commands() -> Vec<Operation> {
                 }]
             }),
         ),
-        operation(&table::END_TERMINAL, "It hangs up, whoever is attached.")
-            .gives(204, "It is gone."),
+        operation(&table::END_TERMINAL, "It hangs up, whoever is attached.").gives(204, "Removed."),
     ]
 }

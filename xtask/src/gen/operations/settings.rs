@@ -53,7 +53,7 @@ pub(super) fn all() -> Vec<Operation> {
         )
         .answers(
             200,
-            "What was taken over.",
+            "The settings that were applied.",
             json!({ "taken_over": ["executions.queue_max"], "restart_needed_for": ["http"] }),
         ),
         Operation::of(

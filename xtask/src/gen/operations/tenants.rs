@@ -25,7 +25,7 @@ fn in_path(path: &str) -> Value {
     let parameter = |name: &str| match name {
         "pid" => json!({
             "name": "pid", "in": "path", "required": true, "example": 100_042,
-            "description": "Process id of the client, as it knows it.",
+            "description": "Process id of the client, as the server reported it at login.",
             "schema": { "type": "integer" }
         }),
         _ => json!({
@@ -59,14 +59,14 @@ fn definitions() -> Vec<Operation> {
              `env:NAME` are for `cove.toml` only.",
         )
         .takes("tenant", "A database with one user", spec("a password"))
-        .answers(201, "It holds on this server.", tenant()),
+        .answers(201, "The definition is in effect on this server.", tenant()),
         operation(
             &table::LIST_TENANTS,
             "Those of `cove.toml` and those that came by this interface, by name.",
         )
-        .answers(200, "All of them.", json!({ "tenants": [tenant()] })),
+        .answers(200, "The complete list.", json!({ "tenants": [tenant()] })),
         operation(&table::GET_TENANT, "In place of every password that it has stands `***`.")
-            .answers(200, "What it is and how it is.", tenant()),
+            .answers(200, "Definition and state.", tenant()),
         operation(
             &table::REPLACE_TENANT,
             "In place of the whole definition. `***` stands for the password that is there. \
@@ -74,12 +74,12 @@ fn definitions() -> Vec<Operation> {
              of `cove.toml` is changed there: 409.",
         )
         .takes("tenant", "The same password as before", spec("***"))
-        .answers(200, "It holds on this server.", tenant()),
+        .answers(200, "The definition is in effect on this server.", tenant()),
         operation(
             &table::DELETE_TENANT,
             "Its clients finish their transactions and are sent away.",
         )
-        .gives(204, "It is gone."),
+        .gives(204, "Removed."),
     ]
 }
 
@@ -112,26 +112,26 @@ fn figures() -> Vec<Operation> {
             &table::ALL_TENANT_STATS,
             "As those of one, of all tenants by name, in one request.",
         )
-        .answers(200, "Figures of all.", json!({ "tenants": [stats] })),
+        .answers(200, "Figures of all tenants.", json!({ "tenants": [stats] })),
         operation(
             &table::TENANT_STATS,
             "Counts since the server started, and percentiles of times since then.",
         )
-        .answers(200, "Its figures.", stats),
+        .answers(200, "Figures of the tenant.", stats),
         operation(&table::TENANT_HEALTH, "What the checks in the background found.").answers(
             200,
-            "What they found.",
+            "Results of the health checks.",
             health,
         ),
         operation(
             &table::TENANT_CLIENTS,
             "Those that have logged in, with the server connection that each has.",
         )
-        .answers(200, "Its clients.", clients()),
+        .answers(200, "The clients.", clients()),
         operation(&table::TENANT_PINS, "Those that have one beyond their transaction, and why.")
-            .answers(200, "Clients with pins.", clients()),
+            .answers(200, "Clients with a pinned server connection.", clients()),
         operation(&table::TENANT_SERVERS, "Every connection to its server, and who has it.")
-            .answers(200, "Its connections.", json!({ "servers": [server] })),
+            .answers(200, "The connections.", json!({ "servers": [server] })),
     ]
 }
 
@@ -148,11 +148,11 @@ fn acts() -> Vec<Operation> {
              With `refuse=true` they are refused instead. Holds until it is resumed or the server \
              ends, also over a reload; at all servers that share a store, until it is resumed.",
         )
-        .asks("refuse", "boolean", "Refuse clients rather than let them wait.")
-        .answers(200, "It is paused.", paused),
+        .asks("refuse", "boolean", "Reject clients instead of making them wait.")
+        .answers(200, "The tenant is paused.", paused),
         operation(&table::RESUME_TENANT, "After a pause or a drain.").answers(
             200,
-            "It takes work.",
+            "Work is accepted.",
             tenant(),
         ),
         operation(
@@ -160,21 +160,21 @@ fn acts() -> Vec<Operation> {
             "No new clients; those that are connected leave after their transaction, and are \
              closed when the server's `drain_s` is up.",
         )
-        .answers(202, "It has begun.", draining),
+        .answers(202, "Started.", draining),
         operation(
             &table::RECONNECT_TENANT,
             "Idle ones are closed now, the others when they come back.",
         )
-        .gives(204, "It has begun."),
+        .gives(204, "Started."),
         operation(&table::KILL_TENANT, "Clients and server connections, whatever they are doing.")
-            .gives(204, "They are being closed."),
+            .gives(204, "The connections are being closed."),
         operation(&table::KILL_TENANT_CLIENT, "Whatever it is doing.")
-            .gives(204, "It is being closed."),
+            .gives(204, "The client is being disconnected."),
         operation(
             &table::RELOAD_BOUNCER,
             "The `[bouncer]` table of `cove.toml`, as SIGHUP does. No client is dropped. What \
              cannot be is refused as a whole, and everything stays as it was.",
         )
-        .answers(200, "It holds.", reloaded),
+        .answers(200, "The configuration is in effect.", reloaded),
     ]
 }

@@ -26,7 +26,7 @@ fn clients() -> Vec<CatalogOperation> {
         operation("get", CLIENTS, "listCatalogClients", "List clients", OPERATORS).gives(
             200,
             "CatalogClientList",
-            "All of them.",
+            "The complete list.",
         ),
         operation("post", CLIENTS, "createCatalogClient", "Create a client", OPERATORS)
             .once()
@@ -49,11 +49,11 @@ fn clients() -> Vec<CatalogOperation> {
             "Remove a client, its tokens, keys and grants",
             OPERATORS,
         )
-        .done(204, "It is gone."),
+        .done(204, "Removed."),
         operation("get", KEYS, "listCatalogKeys", "List API keys of a client", ITSELF).gives(
             200,
             "CatalogKeyList",
-            "All of them.",
+            "The complete list.",
         ),
         operation("post", KEYS, "createCatalogKey", "Create an API key", ITSELF)
             .once()
@@ -76,7 +76,7 @@ fn clients() -> Vec<CatalogOperation> {
             "Remove an API key",
             ITSELF,
         )
-        .done(204, "It is gone."),
+        .done(204, "Removed."),
     ]
 }
 
@@ -88,12 +88,12 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
         operation("get", ROLES, "listCatalogRoles", "List roles", OPERATORS).gives(
             200,
             "CatalogRoleList",
-            "All of them.",
+            "The complete list.",
         ),
         operation("post", ROLES, "createCatalogRole", "Create a role", OPERATORS)
             .once()
             .takes("CatalogRoleRequest")
-            .done(204, "It is there."),
+            .done(204, "It exists."),
         operation(
             "post",
             "/management/v1/roles/{role}/members",
@@ -103,7 +103,7 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
         )
         .once()
         .takes("CatalogMembersRequest")
-        .done(204, "It is changed."),
+        .done(204, "Changed."),
         operation(
             "delete",
             "/management/v1/roles/{role}",
@@ -111,7 +111,7 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
             "Remove a role and its privileges",
             OPERATORS,
         )
-        .done(204, "It is gone."),
+        .done(204, "Removed."),
         operation(
             "get",
             manage!("grants"),
@@ -119,12 +119,12 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
             "List granted privileges",
             "`grant` of the warehouse",
         )
-        .asks("principal", "string", "Only to this one.")
-        .gives(200, "CatalogGrantList", "All of it."),
+        .asks("principal", "string", "Only privileges of this principal.")
+        .gives(200, "CatalogGrantList", "The complete list."),
         operation("post", manage!("grants"), "grantCatalogRights", "Grant privileges", GRANT)
             .once()
             .takes("CatalogGrant")
-            .done(204, "They are given."),
+            .done(204, "Granted."),
         operation(
             "post",
             manage!("grants/revoke"),
@@ -134,7 +134,7 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
         )
         .once()
         .takes("CatalogGrant")
-        .done(204, "They are taken back."),
+        .done(204, "Revoked."),
         operation(
             "get",
             "/management/v1/audit",
@@ -143,13 +143,13 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
             OPERATORS,
         )
         .paged()
-        .asks("principal", "string", "Only of this one.")
-        .asks("operation", "string", "Only this one, such as `drop-table`.")
-        .asks("path", "string", "Only what was about this.")
+        .asks("principal", "string", "Only records of this principal.")
+        .asks("operation", "string", "Only this operation, such as `drop-table`.")
+        .asks("path", "string", "Only records about this path.")
         .asks("outcome", "string", "`done`, `refused` or `failed`.")
-        .asks("since", "integer", "Not before this, in milliseconds since 1970.")
-        .asks("until", "integer", "Before this, in milliseconds since 1970.")
-        .gives(200, "CatalogAuditPage", "A page of it, the newest first."),
+        .asks("since", "integer", "At this time or later, in milliseconds since 1970.")
+        .asks("until", "integer", "Before this time, in milliseconds since 1970.")
+        .gives(200, "CatalogAuditPage", "A page of records, newest first."),
     ]
 }
 
@@ -163,7 +163,7 @@ fn policies() -> Vec<CatalogOperation> {
             "List policies",
             "`grant` of the warehouse",
         )
-        .gives(200, "CatalogPolicyList", "All of them."),
+        .gives(200, "CatalogPolicyList", "The complete list."),
         operation(
             "put",
             manage!("policies/{policy}"),
@@ -181,7 +181,11 @@ fn policies() -> Vec<CatalogOperation> {
             "`grant` of the warehouse",
         )
         .takes("CatalogPolicyPreviewRequest")
-        .gives(200, "CatalogPolicyPreview", "What the principal reads now and then."),
+        .gives(
+            200,
+            "CatalogPolicyPreview",
+            "What the principal reads now, and under the policy.",
+        ),
         operation(
             "delete",
             manage!("policies/{policy}"),
@@ -189,7 +193,7 @@ fn policies() -> Vec<CatalogOperation> {
             "Remove a policy",
             GRANT,
         )
-        .done(204, "It is gone."),
+        .done(204, "Removed."),
     ]
 }
 
@@ -203,9 +207,9 @@ fn time() -> Vec<CatalogOperation> {
             "List dropped tables and views",
             "`read` of the warehouse",
         )
-        .asks("namespace", "string", "Only what was in this one.")
+        .asks("namespace", "string", "Only objects that were in this namespace.")
         .paged()
-        .gives(200, "CatalogDroppedList", "A page of it."),
+        .gives(200, "CatalogDroppedList", "A page of the list."),
         operation(
             "post",
             manage!("undrop"),
@@ -215,7 +219,7 @@ fn time() -> Vec<CatalogOperation> {
         )
         .once()
         .takes("CatalogUndropRequest")
-        .gives(200, "CatalogUndropped", "What it is now."),
+        .gives(200, "CatalogUndropped", "The restored object."),
         operation(
             "delete",
             manage!("dropped/{dropped}"),
@@ -223,7 +227,7 @@ fn time() -> Vec<CatalogOperation> {
             "Purge a dropped table or view, with its files",
             "`manage` of the namespace it was in",
         )
-        .done(204, "It will not come back."),
+        .done(204, "Removed permanently."),
         operation(
             "get",
             manage!("protection"),
@@ -231,9 +235,9 @@ fn time() -> Vec<CatalogOperation> {
             "Get the protection of an object",
             "`read` of what is named",
         )
-        .asks("namespace", "string", "Levels of the namespace, divided by U+001F. Required.")
-        .asks("name", "string", "A table or view of it.")
-        .gives(200, "CatalogProtection", "Whether it is."),
+        .asks("namespace", "string", "Levels of the namespace, separated by U+001F. Required.")
+        .asks("name", "string", "Table or view of the namespace.")
+        .gives(200, "CatalogProtection", "Whether the object is protected."),
         operation(
             "post",
             manage!("protection"),
@@ -243,7 +247,7 @@ fn time() -> Vec<CatalogOperation> {
         )
         .once()
         .takes("CatalogProtectRequest")
-        .gives(200, "CatalogProtection", "Whether it is."),
+        .gives(200, "CatalogProtection", "Whether the object is protected."),
         operation(
             "get",
             manage!("retention"),
@@ -251,7 +255,7 @@ fn time() -> Vec<CatalogOperation> {
             "Get the retention of dropped tables and views",
             "`read` of the warehouse",
         )
-        .gives(200, "CatalogRetention", "How long."),
+        .gives(200, "CatalogRetention", "The retention."),
         operation(
             "post",
             manage!("retention"),
@@ -261,7 +265,7 @@ fn time() -> Vec<CatalogOperation> {
         )
         .once()
         .takes("CatalogRetentionRequest")
-        .gives(200, "CatalogRetention", "How long."),
+        .gives(200, "CatalogRetention", "The retention."),
     ]
 }
 
@@ -275,11 +279,11 @@ fn reading() -> Vec<CatalogOperation> {
             "List changes of the catalog; with `Accept: text/event-stream`, follow them",
             "any token; what it may read is shown",
         )
-        .asks("after", "string", "Number of the last change that was seen, or `latest`.")
-        .asks("namespace", "string", "Only those of this namespace and what is in it.")
+        .asks("after", "string", "Number of the last change already seen, or `latest`.")
+        .asks("namespace", "string", "Only those of this namespace and its contents.")
         .asks("table", "string", "Only those of this table of the namespace.")
-        .asks("limit", "integer", "How many at most: 1 to 1000, 100 when absent.")
-        .gives(200, "CatalogChangePage", "A page of them."),
+        .asks("limit", "integer", "Maximum number: 1 to 1000, 100 if absent.")
+        .gives(200, "CatalogChangePage", "A page of the list."),
         operation(
             "get",
             manage!("search"),
@@ -287,9 +291,9 @@ fn reading() -> Vec<CatalogOperation> {
             "Search namespaces, tables, views and columns by name",
             "`read` of something; what it may list is found",
         )
-        .asks("q", "string", "What is looked for, whatever its case: 1 to 256 bytes.")
-        .asks("limit", "integer", "How many at most: 1 to 500, 50 when absent.")
-        .gives(200, "CatalogFoundNames", "What was found, and whether there may be more."),
+        .asks("q", "string", "Text to search for, in either case: 1 to 256 bytes.")
+        .asks("limit", "integer", "Maximum number: 1 to 500, 50 if absent.")
+        .gives(200, "CatalogFoundNames", "The matches, and whether there may be more."),
         operation(
             "get",
             manage!("tables/{namespace}/{table}/{aspect}"),
@@ -298,21 +302,22 @@ fn reading() -> Vec<CatalogOperation> {
             "`read` of the table",
         )
         .asks("format", "string", "`json` or `csv`.")
-        .asks("snapshot-id", "integer", "Of `files`: those of this snapshot.")
+        .asks("snapshot-id", "integer", "With `files`: those of this snapshot.")
         .paged()
         .of_the_past()
-        .gives(200, "CatalogRowsPage", "A page of them."),
+        .gives(200, "CatalogRowsPage", "A page of the list."),
         operation(
             "get",
             manage!("tables/{namespace}/{table}/stats"),
             "getTableHealth",
-            "Get the health of a table: sizes of files, deletes, partitions, manifests, recommendations",
+            "Get the health of a table: sizes of files, deletes, partitions, manifests, \
+             recommendations",
             "`read` of the table",
         )
         .asks("snapshot-id", "integer", "At this snapshot; at the current one when absent.")
         .asks("ref", "string", "At the snapshot of this branch or tag.")
         .of_the_past()
-        .gives(200, "CatalogTableHealth", "Its health at that snapshot."),
+        .gives(200, "CatalogTableHealth", "The health at that snapshot."),
     ]
 }
 
@@ -327,7 +332,7 @@ fn warehouses() -> Vec<CatalogOperation> {
             "List warehouses",
             "any token; those that it may `manage` are listed",
         )
-        .gives(200, "CatalogWarehouseList", "Those that the token may manage."),
+        .gives(200, "CatalogWarehouseList", "Tokens that the caller may manage."),
         operation("post", WAREHOUSES, "createWarehouse", "Create a warehouse", OPERATORS)
             .once()
             .takes("CatalogWarehouseRequest")
@@ -339,7 +344,7 @@ fn warehouses() -> Vec<CatalogOperation> {
         ),
         operation("patch", WAREHOUSE, "updateWarehouse", "Change a warehouse", OPERATORS)
             .takes("CatalogWarehouseUpdate")
-            .gives(200, "CatalogWarehouse", "The warehouse since then."),
+            .gives(200, "CatalogWarehouse", "The changed warehouse."),
         operation(
             "delete",
             WAREHOUSE,
@@ -347,8 +352,8 @@ fn warehouses() -> Vec<CatalogOperation> {
             "Remove an empty warehouse; its files stay",
             OPERATORS,
         )
-        .asks("force", "boolean", "Also when it is protected.")
-        .done(204, "It is gone."),
+        .asks("force", "boolean", "Also if it is protected.")
+        .done(204, "Removed."),
     ]
 }
 
@@ -362,7 +367,7 @@ fn maintenance() -> Vec<CatalogOperation> {
             "List jobs of maintenance",
             "`manage` of the warehouse",
         )
-        .gives(200, "CatalogJobList", "The newest first."),
+        .gives(200, "CatalogJobList", "Newest first."),
         operation(
             "post",
             manage!("maintenance"),
@@ -372,7 +377,7 @@ fn maintenance() -> Vec<CatalogOperation> {
         )
         .once()
         .takes("CatalogJobRequest")
-        .gives(202, "CatalogJobStarted", "It is under way."),
+        .gives(202, "CatalogJobStarted", "The job has started."),
         operation(
             "get",
             manage!("maintenance/{job}"),
@@ -380,9 +385,9 @@ fn maintenance() -> Vec<CatalogOperation> {
             "Get the progress of a job",
             MANAGE,
         )
-        .asks("items", "boolean", "Whether to list what went, and not only count it.")
+        .asks("items", "boolean", "List the removed objects instead of only counting them.")
         .gives(200, "CatalogJob", "The job."),
         operation("delete", manage!("maintenance/{job}"), "cancelCatalogJob", "Stop a job", MANAGE)
-            .done(204, "It will stop."),
+            .done(204, "The job will stop."),
     ]
 }

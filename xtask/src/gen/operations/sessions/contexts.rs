@@ -35,14 +35,14 @@ fn contexts() -> Vec<Operation> {
              sandbox.",
         )
         .takes("python", "A context for Python", json!({ "cwd": "/workspace" }))
-        .answers(201, "It waits for a cell.", context()),
+        .answers(201, "The context is ready for a cell.", context()),
         operation(
             &table::LIST_CODE_CONTEXTS,
             "Oldest first. Those of Python and JavaScript are there from the beginning, and start \
              with their first cell.",
         )
-        .answers(200, "All there are.", json!({ "contexts": [context()] })),
-        operation(&table::GET_CODE_CONTEXT, "As it is now.").answers(
+        .answers(200, "The complete list.", json!({ "contexts": [context()] })),
+        operation(&table::GET_CODE_CONTEXT, "The record after the change.").answers(
             200,
             "The context.",
             context(),
@@ -51,7 +51,7 @@ fn contexts() -> Vec<Operation> {
             &table::DELETE_CODE_CONTEXT,
             "Its process is killed; a cell that runs in it says that it ended.",
         )
-        .gives(204, "It is gone."),
+        .gives(204, "Removed."),
     ]
 }
 
@@ -79,7 +79,7 @@ fn cells() -> Vec<Operation> {
         )
         .takes("cell", "An expression", json!({ "code": "1 + 1" }))
         .tells_or(
-            "It has ended, well or not; or what comes of it, as it comes.",
+            "The cell has ended, successfully or not; or its output as events.",
             json!({ "type": "stdout", "text": "a\n" }),
             report,
         ),
@@ -87,7 +87,7 @@ fn cells() -> Vec<Operation> {
             &table::INTERRUPT_CODE_CONTEXT,
             "The cell that runs gets an interrupt, as from the keyboard. What was defined is kept.",
         )
-        .answers(200, "Whether one was running.", json!({ "interrupted": true })),
+        .answers(200, "Whether a cell was running.", json!({ "interrupted": true })),
         operation(
             &table::FORK_CODE_CONTEXT,
             "A context of Python whose process is forked from this one, in its turn among the \
@@ -95,12 +95,12 @@ fn cells() -> Vec<Operation> {
              other. Refused while threads run in it, unless `force` is true.",
         )
         .takes("plain", "A copy", json!({ "force": false }))
-        .answers(201, "It waits for a cell.", copy()),
+        .answers(201, "The context is ready for a cell.", copy()),
         operation(
             &table::RESTART_CODE_CONTEXT,
             "Its process is killed and a new one started, under the same id and with nothing \
              defined.",
         )
-        .answers(200, "It waits for a cell.", context()),
+        .answers(200, "The context is ready for a cell.", context()),
     ]
 }

@@ -47,7 +47,7 @@ fn describe() -> Operation {
     .asks("name", "string", "A table, as in a statement, or a namespace of a warehouse.")
     .answers(
         200,
-        "What is there.",
+        "The databases and tables.",
         json!({
             "grant": "postgres:shop", "truncated": false, "objects": [{
                 "name": "public.orders", "kind": "table",

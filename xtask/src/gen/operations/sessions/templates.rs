@@ -56,32 +56,32 @@ fn templates() -> Vec<Operation> {
             "start": "python3 app.py", "ready": "curl -sf http://127.0.0.1:8000/"
         }),
     )
-    .answers(200, "It has ended.", build());
+    .answers(200, "Ended.", build());
     let mut running = build();
     running["status"] = json!("building");
     running["steps"] = json!([]);
-    request = request.answers(202, "It goes on.", running);
+    request = request.answers(202, "The build continues.", running);
     vec![
         request,
         operation(&table::LIST_TEMPLATES, "Those of this token's tenant.").answers(
             200,
-            "By name.",
+            "Sorted by name.",
             json!({ "templates": [template()] }),
         ),
         operation(&table::GET_TEMPLATE, "With its newest build.").answers(
             200,
-            "What is known of it.",
+            "The full record.",
             template(),
         ),
         operation(
             &table::DELETE_TEMPLATE,
             "With all its builds; one that is under way is cancelled. Sessions keep their files.",
         )
-        .gives(204, "It is gone."),
+        .gives(204, "Removed."),
         operation(&table::TAG_TEMPLATE, "By tags, in place of other builds.")
             .takes("stable", "The default build", json!({ "build": "default", "tags": ["stable"] }))
-            .answers(200, "As it is now.", template()),
-        operation(&table::UNTAG_TEMPLATE, "The build stays.").gives(204, "It is gone."),
+            .answers(200, "The record after the change.", template()),
+        operation(&table::UNTAG_TEMPLATE, "The build stays.").gives(204, "Removed."),
     ]
 }
 
@@ -93,27 +93,31 @@ fn builds() -> Vec<Operation> {
     vec![
         operation(&table::LIST_TEMPLATE_BUILDS, "Newest first.").answers(
             200,
-            "Those that are kept.",
+            "The stored builds.",
             json!({ "builds": [build()] }),
         ),
         operation(&table::GET_TEMPLATE_BUILD, "By its id or a tag.")
             .asks("wait", "boolean", "Answer when the build has ended.")
-            .answers(200, "What is known of it.", build()),
+            .answers(200, "The full record.", build()),
         operation(
             &table::GET_TEMPLATE_BUILD_LOGS,
             "A page of lines, or with `accept: text/event-stream` all of them as they are \
              written, and the build at the end.",
         )
         .asks("from", "integer", "Index of the first line.")
-        .tells_or("Lines.", line.clone(), json!({ "lines": [line], "status": "ready" })),
+        .tells_or(
+            "The lines of the log.",
+            line.clone(),
+            json!({ "lines": [line], "status": "ready" }),
+        ),
     ]
 }
 
 fn archives() -> Vec<Operation> {
     vec![
         operation(&table::HAS_TEMPLATE_ARCHIVE, "Whether it has to be uploaded. One that no build uses is kept for a day.")
-.gives(204, "It is there."),
+.gives(204, "It exists."),
         operation(&table::PUT_TEMPLATE_ARCHIVE, "A tar archive, also compressed with gzip, by its SHA-256, for steps that copy from it.")
-.answers(200, "It is kept.", json!({ "archive": ARCHIVE, "bytes": 10240 })),
+.answers(200, "Stored.", json!({ "archive": ARCHIVE, "bytes": 10240 })),
     ]
 }

@@ -28,35 +28,35 @@ fn files() -> Vec<Operation> {
             "Below a directory. A session without a sandbox gets one for this; it stays paused or \
              stopped.",
         )
-        .asks("path", "string", "The directory; `/workspace` when absent.")
-        .asks("depth", "integer", "How deep: 1 when absent.")
-        .asks("limit", "integer", "How many: 1 to 50000, 1000 when absent.")
+        .asks("path", "string", "The directory; `/workspace` if absent.")
+        .asks("depth", "integer", "Depth of the listing; 1 if absent.")
+        .asks("limit", "integer", "Maximum number: 1 to 50000, 1000 if absent.")
         .answers(
             200,
-            "By path.",
+            "Sorted by path.",
             json!({
                 "entries": [entry()], "truncated": false
             }),
         ),
         operation(&table::READ_FILE, "Its bytes as they come; one `range` is heeded.")
-            .asks("stat", "boolean", "What is known of it, as a `FileEntry`, instead.")
-            .gives(200, "Its bytes.")
-            .gives(206, "The range that was asked for."),
+            .asks("stat", "boolean", "Return its metadata as a `FileEntry` instead.")
+            .gives(200, "The content.")
+            .gives(206, "The requested range."),
         operation(
             &table::WRITE_FILE,
             "The body is its content, of any length. Nothing is seen of it before all is there, \
              except with `append`; directories on the way are made. 201 when there was none \
              before.",
         )
-        .asks("create", "boolean", "It must be new; otherwise 409.")
-        .asks("append", "boolean", "It comes behind what is there.")
-        .asks("directory", "boolean", "Makes a directory; without a body.")
+        .asks("create", "boolean", "Fail with 409 if the file exists.")
+        .asks("append", "boolean", "Append to the existing content.")
+        .asks("directory", "boolean", "Create a directory; without a body.")
         .asks("mode", "string", "Permissions, in octal digits.")
-        .answers(200, "It is written.", entry())
-        .answers(201, "It is new.", entry()),
+        .answers(200, "The file is replaced.", entry())
+        .answers(201, "The file is created.", entry()),
         operation(&table::REMOVE_FILE, "Or an empty directory.")
-            .asks("recursive", "boolean", "A directory with everything in it.")
-            .gives(204, "It is gone."),
+            .asks("recursive", "boolean", "Remove a directory with its contents.")
+            .gives(204, "Removed."),
         operation(&table::MOVE_FILE, "At `files/move`, whatever `path` else could be.")
             .takes(
                 "move",
@@ -65,7 +65,7 @@ fn files() -> Vec<Operation> {
                     "from": "main.py", "to": "src/main.py"
                 }),
             )
-            .answers(200, "Where it is now.", entry()),
+            .answers(200, "The new location.", entry()),
     ]
 }
 
@@ -75,17 +75,17 @@ fn archives() -> Vec<Operation> {
             &table::EXPORT_ARCHIVE,
             "With links, hidden files, permissions and times, as it comes.",
         )
-        .asks("path", "string", "The directory; `/workspace` when absent.")
+        .asks("path", "string", "The directory; `/workspace` if absent.")
         .gives(200, "The archive."),
         operation(
             &table::IMPORT_ARCHIVE,
             "The body is an archive that is not compressed, of any length. No entry leads out of \
              the directory.",
         )
-        .asks("path", "string", "Where to; `/workspace` when absent.")
+        .asks("path", "string", "Target directory; `/workspace` if absent.")
         .answers(
             200,
-            "It is unpacked.",
+            "Unpacked.",
             json!({
                 "entries": 32, "bytes": 197_641
             }),
@@ -94,8 +94,8 @@ fn archives() -> Vec<Operation> {
             &table::WATCH_FILES,
             "Every change from the answer on. `overflow` says that some were lost.",
         )
-        .asks("path", "string", "The directory; `/workspace` when absent.")
-        .asks("recursive", "boolean", "Everything below, too.")
+        .asks("path", "string", "The directory; `/workspace` if absent.")
+        .asks("recursive", "boolean", "Include all levels below.")
         .answers(
             200,
             "Server-sent events; `event` is the type.",
@@ -119,8 +119,8 @@ fn shelf() -> Vec<Operation> {
         "cache_write_tokens": 0, "cost_usd": 0.0125, "tool_calls": 3, "duration_ms": 8100
     });
     let page = |it: Operation| {
-        it.asks("limit", "integer", "How many on a page: 1 to 200, 50 when it is not said.")
-            .asks("cursor", "string", "`next_cursor` of the page before.")
+        it.asks("limit", "integer", "Maximum number on a page: 1 to 200, 50 if absent.")
+            .asks("cursor", "string", "`next_cursor` of the previous page.")
             .answers(200, "Newest first.", json!({ "snapshots": [snapshot] }))
     };
     vec![
@@ -130,11 +130,11 @@ fn shelf() -> Vec<Operation> {
              from them.",
         )
         .takes("named", "With a name", json!({ "name": "before" }))
-        .answers(201, "It is kept.", snapshot.clone()),
+        .answers(201, "Stored.", snapshot.clone()),
         page(operation(&table::LIST_SNAPSHOTS_OF_SESSION, "Those that were taken of it.")),
         page(operation(&table::LIST_SNAPSHOTS, "Those of this token's tenant.")),
         operation(&table::DELETE_SNAPSHOT, "Sessions that were made from it go on.")
-            .gives(204, "It is gone."),
+            .gives(204, "Removed."),
         operation(
             &table::CREATE_CREDENTIAL,
             "Stored encrypted, never shown. That of the kind `anthropic` is added to requests to \
@@ -147,28 +147,28 @@ fn shelf() -> Vec<Operation> {
                 "kind": "anthropic", "label": "team", "secret": "sk-…"
             }),
         )
-        .answers(201, "It is kept.", credential.clone()),
+        .answers(201, "Stored.", credential.clone()),
         operation(&table::LIST_CREDENTIALS, "Without their values.").answers(
             200,
-            "All of the tenant.",
+            "All secrets of the tenant.",
             json!({
                 "credentials": [credential]
             }),
         ),
         operation(&table::DELETE_CREDENTIAL, "Agents that run keep what they have.")
-            .gives(204, "It is gone."),
+            .gives(204, "Removed."),
         operation(
             &table::GET_USAGE,
             "Tokens as the agents count them; of the tenant, a session or an agent.",
         )
-        .asks("session", "string", "Only of this session.")
-        .asks("agent", "string", "Only of this agent.")
-        .asks("from_ms", "integer", "Not before (milliseconds since 1970).")
-        .asks("to_ms", "integer", "Before.")
-        .asks("limit", "integer", "How many turns are listed: 1 to 1000, none when absent.")
+        .asks("session", "string", "Only those of this session.")
+        .asks("agent", "string", "Only sessions of this agent.")
+        .asks("from_ms", "integer", "At this time or later (milliseconds since 1970).")
+        .asks("to_ms", "integer", "Before this time (milliseconds since 1970).")
+        .asks("limit", "integer", "Number of listed turns: 1 to 1000, none if absent.")
         .answers(
             200,
-            "Together, and turn by turn.",
+            "Totals, and values of each turn.",
             json!({
                 "total": usage,
                 "turns": [{ "session": SESSION, "turn": TURN, "agent": "echo", "at_ms": MS,
@@ -189,17 +189,17 @@ fn attachments() -> Vec<Operation> {
             "The body is its content, at most 50 MiB. It is beside the workspace, for whoever \
              talks to the agent, and goes with the session.",
         )
-        .asks("name", "string", "What it is called; needed.")
-        .answers(201, "It is kept.", attachment.clone()),
+        .asks("name", "string", "Name of the file; required.")
+        .answers(201, "Stored.", attachment.clone()),
         operation(&table::LIST_ATTACHMENTS, "Of a session.").answers(
             200,
-            "All of them.",
+            "The complete list.",
             json!({
                 "attachments": [attachment]
             }),
         ),
         operation(&table::GET_ATTACHMENT, "With the media type that it was given.")
-            .gives(200, "Its bytes."),
-        operation(&table::DELETE_ATTACHMENT, "For ever.").gives(204, "It is gone."),
+            .gives(200, "The content."),
+        operation(&table::DELETE_ATTACHMENT, "For ever.").gives(204, "Removed."),
     ]
 }
