@@ -1,4 +1,4 @@
-// Generated from crates/api/openapi.json, sha256:aff5dc6af5f482c6888cadaa8fd6f718418d3b202b271f2a742a3c63bff17e9f
+// Generated from crates/api/openapi.json, sha256:1de76eee6b8aa41a957f840f937d14627b613237c8cd50de48d052e9d9128307
 // By `npm run generate`; do not edit.
 
 /** Version of the interface that these types are of. */

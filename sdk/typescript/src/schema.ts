@@ -1,4 +1,4 @@
-// Generated from crates/api/openapi.json, sha256:aff5dc6af5f482c6888cadaa8fd6f718418d3b202b271f2a742a3c63bff17e9f
+// Generated from crates/api/openapi.json, sha256:1de76eee6b8aa41a957f840f937d14627b613237c8cd50de48d052e9d9128307
 // By `npm run generate`; do not edit.
 
 export interface components {
@@ -233,7 +233,7 @@ export interface components {
       rows: number;
       /** Some of them, by name. */
       targets: string[];
-      /** Distinct targets that were reached or refused: 1,000 at most are told apart. */
+      /** Distinct targets that were reached or refused, counted up to 1,000. */
       targets_count: number;
       /** Tenant that owns the sandboxes. */
       tenant: string;
@@ -1616,7 +1616,7 @@ export interface components {
     };
     /**
      * Speed mode of a result. Speed modes have names of their own, so that no figure hides one.
-     *     Whatever the mode, every program runs in a sandbox that nobody used before or after.
+     *     In every mode, each program runs in a sandbox of its own, which is used once.
      */
     ExecutionMode: "fresh" | "cached" | "zygote" | "prestarted" | "cached_zygote" | "cached_prestarted";
     /** An execution and its state. Answer of `POST /v1/executions` (202) and `GET /v1/executions/{id}`. */
@@ -2056,8 +2056,9 @@ export interface components {
        */
       internal?: string[];
       /**
-       * Methods, in upper case. A rule that allows some does not fit a tunnel (`CONNECT`), in
-       *     which nobody sees them, unless it names `CONNECT`; one that denies some fits every tunnel.
+       * Methods, in upper case. A rule that allows some does not match a tunnel (`CONNECT`), whose
+       *     requests are encrypted, unless it names `CONNECT`; a rule that denies some matches every
+       *     tunnel.
        */
       methods?: string[];
       /**
@@ -2307,12 +2308,12 @@ export interface components {
       state: components["schemas"]["NodeStatus"];
       /** Version of Cove. */
       version: string;
-      /** Place that it shares with others that may fail together; empty when nobody said. */
+      /** Failure domain that it shares with other nodes; empty if not configured. */
       zone: string;
     };
     /** Progress of a node that drains. */
     NodeDrain: {
-      /** Sessions of them that somebody works with: they are handed over when that is over. */
+      /** Number of those sessions that are in use: they are handed over afterwards. */
       busy: number;
       /** Sessions of them whose files could not be brought to the object store; it is tried again. */
       failed: number;
@@ -2873,7 +2874,7 @@ export interface components {
     };
     /** A setting in force. */
     Setting: {
-      /** Value when nobody sets it; null where the server decides. */
+      /** Default value; null if the server chooses it. */
       default: unknown;
       /** Path of the setting, such as `executions.queue_max`. */
       key: string;
@@ -3292,7 +3293,7 @@ export interface components {
       server_connections_min?: number | null;
       /** Server connections beyond the limit for clients that waited `reserve_after_s`. */
       server_connections_reserve?: number | null;
-      /** Until a server connection is closed that nobody uses. */
+      /** Until an unused server connection is closed. */
       server_idle_s?: number | null;
       /** Until a server connection is closed at its next rest. */
       server_lifetime_s?: number | null;
@@ -3359,8 +3360,8 @@ export interface components {
       /** Password of that role. */
       server_password?: string | null;
       /**
-       * Role that all users become on the server, unless one has its own. Absent: each is there who
-       *     it is here.
+       * Role of all users on the server, except users with their own. If absent, each user has the
+       *     same name there.
        */
       server_user?: string | null;
       /** Settings that every server connection has, whatever its client asks for. */
@@ -3372,7 +3373,7 @@ export interface components {
       /** Users that may log in, by name. Others are looked up with `auth_query`, if there is one. */
       users?: components["schemas"]["TenantUserSpec"][];
       /**
-       * When a server connection is examined before somebody else gets it; the default's when
+       * When a server connection is examined before another client gets it; the default's when
        *     absent.
        */
       verify?: components["schemas"]["VerifyMode"] | null;
@@ -3557,7 +3558,7 @@ export interface components {
       id: string;
       /** Name given by its owner. */
       name: string;
-      /** True if it may do what concerns everybody. */
+      /** True if it is an operator's token, which may use operations on all tenants. */
       operator: boolean;
       /** Scopes: `executions`, `sessions`, `agents`, `tokens`, `tenants`, `catalog`. */
       scopes: string[];
@@ -3607,7 +3608,7 @@ export interface components {
       } | null;
       /** Treatment of a turn when its listeners go away. */
       on_disconnect?: components["schemas"]["OnDisconnect"] | null;
-      /** Options that replace those of the session. The agent is told when it is started next. */
+      /** Options that replace those of the session. They take effect at the agent's next start. */
       options?: components["schemas"]["AgentOptions"] | null;
     };
     /** Answer of `GET /v1/usage`. */
@@ -3625,7 +3626,7 @@ export interface components {
      *     one that is not `OK`.
      */
     Verdict: "OK" | "RE" | "SG" | "TLE" | "MLE" | "OLE" | "CE" | "WA" | "JF" | "IE";
-    /** When a server connection is examined before somebody else gets it. */
+    /** When a server connection is examined before another client gets it. */
     VerifyMode: "unknown" | "always" | "never";
     /** Answer of `GET /v1/webhooks/secret`. */
     WebhookSecret: {
@@ -3658,7 +3659,7 @@ export interface components {
       name: string;
       /** Id of the server that answers. */
       node: string;
-      /** True if it may do what concerns everybody. */
+      /** True if it is an operator's token, which may use operations on all tenants. */
       operator: boolean;
       /** Scopes: `executions`, `sessions`, `agents`, `tokens`, `tenants`, `catalog`. */
       scopes: string[];
@@ -3675,21 +3676,21 @@ export interface operations {
   listCatalogAudit: {
     parameters: {
       query?: {
-        /** `next-page-token` of the page before; empty for the first. */
+        /** `next-page-token` of the previous page; empty for the first. */
         pageToken?: string;
-        /** How many at most. */
+        /** Maximum number. */
         pageSize?: number;
-        /** Only of this one. */
+        /** Only records of this principal. */
         principal?: string;
-        /** Only this one, such as `drop-table`. */
+        /** Only this operation, such as `drop-table`. */
         operation?: string;
-        /** Only what was about this. */
+        /** Only records about this path. */
         path?: string;
         /** `done`, `refused` or `failed`. */
         outcome?: string;
-        /** Not before this, in milliseconds since 1970. */
+        /** At this time or later, in milliseconds since 1970. */
         since?: number;
-        /** Before this, in milliseconds since 1970. */
+        /** Before this time, in milliseconds since 1970. */
         until?: number;
       };
     };
@@ -3697,7 +3698,7 @@ export interface operations {
   deleteWarehouse: {
     parameters: {
       query?: {
-        /** Also when it is protected. */
+        /** Also if it is protected. */
         force?: boolean;
       };
     };
@@ -3705,13 +3706,13 @@ export interface operations {
   listCatalogChanges: {
     parameters: {
       query?: {
-        /** Number of the last change that was seen, or `latest`. */
+        /** Number of the last change already seen, or `latest`. */
         after?: string;
-        /** Only those of this namespace and what is in it. */
+        /** Only those of this namespace and its contents. */
         namespace?: string;
         /** Only those of this table of the namespace. */
         table?: string;
-        /** How many at most: 1 to 1000, 100 when absent. */
+        /** Maximum number: 1 to 1000, 100 if absent. */
         limit?: number;
       };
     };
@@ -3719,11 +3720,11 @@ export interface operations {
   listDropped: {
     parameters: {
       query?: {
-        /** Only what was in this one. */
+        /** Only objects that were in this namespace. */
         namespace?: string;
-        /** `next-page-token` of the page before; empty for the first. */
+        /** `next-page-token` of the previous page; empty for the first. */
         pageToken?: string;
-        /** How many at most. */
+        /** Maximum number. */
         pageSize?: number;
       };
     };
@@ -3731,7 +3732,7 @@ export interface operations {
   listCatalogGrants: {
     parameters: {
       query?: {
-        /** Only to this one. */
+        /** Only privileges of this principal. */
         principal?: string;
       };
     };
@@ -3739,7 +3740,7 @@ export interface operations {
   getCatalogJob: {
     parameters: {
       query?: {
-        /** Whether to list what went, and not only count it. */
+        /** List the removed objects instead of only counting them. */
         items?: boolean;
       };
     };
@@ -3747,9 +3748,9 @@ export interface operations {
   getProtection: {
     parameters: {
       query?: {
-        /** Levels of the namespace, divided by U+001F. Required. */
+        /** Levels of the namespace, separated by U+001F. Required. */
         namespace?: string;
-        /** A table or view of it. */
+        /** Table or view of the namespace. */
         name?: string;
       };
     };
@@ -3757,9 +3758,9 @@ export interface operations {
   searchCatalog: {
     parameters: {
       query?: {
-        /** What is looked for, whatever its case: 1 to 256 bytes. */
+        /** Text to search for, in either case: 1 to 256 bytes. */
         q?: string;
-        /** How many at most: 1 to 500, 50 when absent. */
+        /** Maximum number: 1 to 500, 50 if absent. */
         limit?: number;
       };
     };
@@ -3771,7 +3772,7 @@ export interface operations {
         "snapshot-id"?: number;
         /** At the snapshot of this branch or tag. */
         ref?: string;
-        /** A number of a change or a time (RFC 3339): what there was then. */
+        /** Number of a change, or a time (RFC 3339), whose state is returned. */
         "as-of"?: string;
       };
     };
@@ -3781,13 +3782,13 @@ export interface operations {
       query?: {
         /** `json` or `csv`. */
         format?: string;
-        /** Of `files`: those of this snapshot. */
+        /** With `files`: those of this snapshot. */
         "snapshot-id"?: number;
-        /** `next-page-token` of the page before; empty for the first. */
+        /** `next-page-token` of the previous page; empty for the first. */
         pageToken?: string;
-        /** How many at most. */
+        /** Maximum number. */
         pageSize?: number;
-        /** A number of a change or a time (RFC 3339): what there was then. */
+        /** Number of a change, or a time (RFC 3339), whose state is returned. */
         "as-of"?: string;
       };
     };
@@ -3795,7 +3796,7 @@ export interface operations {
   listAgentFiles: {
     parameters: {
       query?: {
-        /** Those of this version rather than the active one. */
+        /** Those of this version instead of the active one. */
         version?: number;
       };
     };
@@ -3803,7 +3804,7 @@ export interface operations {
   getAgentFile: {
     parameters: {
       query?: {
-        /** Of this version rather than the active one. */
+        /** Version; the active one if absent. */
         version?: number;
       };
     };
@@ -3811,21 +3812,21 @@ export interface operations {
   listAudit: {
     parameters: {
       query?: {
-        /** Only of this session or execution. */
+        /** Only records of this session or execution. */
         holder?: string;
-        /** Only of this tenant's sandboxes; another one's, for an operator. */
+        /** Only records of this tenant's sandboxes; other tenants need an operator's token. */
         tenant?: string;
-        /** Only of this grant: `postgres:shop`, `http`. */
+        /** Only records of this grant: `postgres:shop`, `http`. */
         grant?: string;
         /** Only of this kind: `granted`, `revoked`, `connect`, `disconnect`, `statement`, `request`, `missing`. */
         event?: string;
-        /** Only what ended so: `done`, `failed`, `refused`. */
+        /** Only records with this outcome: `done`, `failed`, `refused`. */
         outcome?: string;
-        /** Only with this in the text or the error, whatever the case of ASCII letters. */
+        /** Only records with this in the text or the error; ASCII letters match in either case. */
         text?: string;
-        /** Only what ended at this time or later (Unix milliseconds). */
+        /** Only records that ended at this time or later (Unix milliseconds). */
         from_ms?: number;
-        /** Only what ended before this time. */
+        /** Only records that ended before this time. */
         to_ms?: number;
         /** `asc` for the oldest first, which is the default, or `desc`. */
         order?: string;
@@ -3833,7 +3834,7 @@ export interface operations {
         after?: number;
         /** Only those with a smaller number; `next_before` of a page. */
         before?: number;
-        /** How many at most: 1 to 1000, 100 when absent. */
+        /** Maximum number: 1 to 1000, 100 if absent. */
         limit?: number;
       };
     };
@@ -3841,29 +3842,29 @@ export interface operations {
   summarizeAudit: {
     parameters: {
       query?: {
-        /** Only of this session or execution. */
+        /** Only records of this session or execution. */
         holder?: string;
-        /** Only of this tenant's sandboxes; another one's, for an operator. */
+        /** Only records of this tenant's sandboxes; other tenants need an operator's token. */
         tenant?: string;
-        /** Only of this grant: `postgres:shop`, `http`. */
+        /** Only records of this grant: `postgres:shop`, `http`. */
         grant?: string;
         /** Only of this kind: `granted`, `revoked`, `connect`, `disconnect`, `statement`, `request`, `missing`. */
         event?: string;
-        /** Only what ended so: `done`, `failed`, `refused`. */
+        /** Only records with this outcome: `done`, `failed`, `refused`. */
         outcome?: string;
-        /** Only with this in the text or the error, whatever the case of ASCII letters. */
+        /** Only records with this in the text or the error; ASCII letters match in either case. */
         text?: string;
-        /** Only what ended at this time or later (Unix milliseconds). */
+        /** Only records that ended at this time or later (Unix milliseconds). */
         from_ms?: number;
-        /** Only what ended before this time. */
+        /** Only records that ended before this time. */
         to_ms?: number;
         /** `target`, which is the default, `holder` or `grant`. */
         by?: string;
         /** Only those with a greater number. */
         after?: number;
-        /** Only those with a smaller number; `next_before` of another one. */
+        /** Only those with a smaller number; `next_before` of another page. */
         before?: number;
-        /** How many groups at most: 1 to 1000, 100 when absent. */
+        /** Maximum number of groups: 1 to 1000, 100 if absent. */
         limit?: number;
       };
     };
@@ -3879,9 +3880,9 @@ export interface operations {
         label?: string;
         /** Only those with this verdict, such as `TLE`. Refused in Redis. */
         verdict?: string;
-        /** Only those whose id begins so. */
+        /** Only those whose id has this prefix. */
         id?: string;
-        /** Only those whose label contains this, to the letter. */
+        /** Only those whose label contains exactly this text. */
         text?: string;
         /** Only those accepted at this time or later, in milliseconds since 1970. */
         from_ms?: number;
@@ -3889,11 +3890,11 @@ export interface operations {
         to_ms?: number;
         /** Newest first, or oldest first. */
         order?: "desc" | "asc";
-        /** Those of the token with this id, or of all with `*`; for operators. */
+        /** Those of the token with this id, or of all with `*`; needs an operator's token. */
         tenant?: string;
-        /** How many on a page. */
+        /** Maximum number on a page. */
         limit?: number;
-        /** `next_cursor` of the page before. */
+        /** `next_cursor` of the previous page. */
         cursor?: string;
       };
     };
@@ -3911,7 +3912,7 @@ export interface operations {
       query?: {
         /** Answer when it has ended. */
         wait?: boolean;
-        /** `request`: the answer has the request as it was sent, too. */
+        /** `request`: also return the request as it was sent. */
         include?: "request";
       };
     };
@@ -3933,11 +3934,11 @@ export interface operations {
         window?: string;
         /** Time of one value. A multiple of `10s` where the window is more than `15m`; what makes at most 180 values when it is left out. */
         step?: string;
-        /** In place of `window`: number of steps, of `1s` unless `step` says otherwise. */
+        /** Instead of `window`: number of steps, of `1s` unless `step` is set. */
         steps?: number;
         /** Names of series, with commas between; one that ends with `*` stands for all that begin so. All when it is left out. */
         series?: string;
-        /** Of the bouncer's tenants, only this one. */
+        /** Tenant of the bouncer. */
         tenant?: string;
       };
     };
@@ -3945,7 +3946,7 @@ export interface operations {
   getQueue: {
     parameters: {
       query?: {
-        /** Everybody's executions instead of this token's; needs an operator's token. */
+        /** Executions of all tokens instead of the caller's; needs an operator's token. */
         all?: boolean;
       };
     };
@@ -3953,7 +3954,7 @@ export interface operations {
   drainQueue: {
     parameters: {
       query?: {
-        /** Everybody's executions instead of this token's; needs an operator's token. */
+        /** Executions of all tokens instead of the caller's; needs an operator's token. */
         all?: boolean;
       };
     };
@@ -3961,7 +3962,7 @@ export interface operations {
   retryDead: {
     parameters: {
       query?: {
-        /** Everybody's executions instead of this token's; needs an operator's token. */
+        /** Executions of all tokens instead of the caller's; needs an operator's token. */
         all?: boolean;
       };
     };
@@ -3969,7 +3970,7 @@ export interface operations {
   countSandboxes: {
     parameters: {
       query?: {
-        /** Those of the node that is asked alone. */
+        /** Only those of the queried node. */
         here?: boolean;
       };
     };
@@ -3981,9 +3982,9 @@ export interface operations {
         state?: string;
         /** Only those of this agent. */
         agent?: string;
-        /** How many on a page: 1 to 200, 50 when it is not said. */
+        /** Maximum number on a page: 1 to 200, 50 if absent. */
         limit?: number;
-        /** `next_cursor` of the page before. */
+        /** `next_cursor` of the previous page. */
         cursor?: string;
       };
     };
@@ -3991,7 +3992,7 @@ export interface operations {
   exportArchive: {
     parameters: {
       query?: {
-        /** The directory; `/workspace` when absent. */
+        /** The directory; `/workspace` if absent. */
         path?: string;
       };
     };
@@ -3999,7 +4000,7 @@ export interface operations {
   importArchive: {
     parameters: {
       query?: {
-        /** Where to; `/workspace` when absent. */
+        /** Target directory; `/workspace` if absent. */
         path?: string;
       };
     };
@@ -4007,7 +4008,7 @@ export interface operations {
   addAttachment: {
     parameters: {
       query?: {
-        /** What it is called; needed. */
+        /** Name of the file; required. */
         name?: string;
       };
     };
@@ -4015,11 +4016,11 @@ export interface operations {
   followSession: {
     parameters: {
       query?: {
-        /** Number of the last event that was seen; `Last-Event-ID` says the same. */
+        /** Number of the last event already seen, like `Last-Event-ID`. */
         after?: number;
         /** Only these types, separated by commas. */
         types?: string;
-        /** How many on a page. */
+        /** Maximum number on a page. */
         limit?: number;
       };
     };
@@ -4027,11 +4028,11 @@ export interface operations {
   listFiles: {
     parameters: {
       query?: {
-        /** The directory; `/workspace` when absent. */
+        /** The directory; `/workspace` if absent. */
         path?: string;
-        /** How deep: 1 when absent. */
+        /** Depth of the listing; 1 if absent. */
         depth?: number;
-        /** How many: 1 to 50000, 1000 when absent. */
+        /** Maximum number: 1 to 50000, 1000 if absent. */
         limit?: number;
       };
     };
@@ -4039,7 +4040,7 @@ export interface operations {
   readFile: {
     parameters: {
       query?: {
-        /** What is known of it, as a `FileEntry`, instead. */
+        /** Return its metadata as a `FileEntry` instead. */
         stat?: boolean;
       };
     };
@@ -4047,11 +4048,11 @@ export interface operations {
   writeFile: {
     parameters: {
       query?: {
-        /** It must be new; otherwise 409. */
+        /** Fail with 409 if the file exists. */
         create?: boolean;
-        /** It comes behind what is there. */
+        /** Append to the existing content. */
         append?: boolean;
-        /** Makes a directory; without a body. */
+        /** Create a directory; without a body. */
         directory?: boolean;
         /** Permissions, in octal digits. */
         mode?: string;
@@ -4061,7 +4062,7 @@ export interface operations {
   removeFile: {
     parameters: {
       query?: {
-        /** A directory with everything in it. */
+        /** Remove a directory with its contents. */
         recursive?: boolean;
       };
     };
@@ -4077,7 +4078,7 @@ export interface operations {
   getSessionLogs: {
     parameters: {
       query?: {
-        /** Number of the first line that is wanted. */
+        /** Number of the first line. */
         from?: number;
       };
     };
@@ -4085,9 +4086,9 @@ export interface operations {
   listMessages: {
     parameters: {
       query?: {
-        /** Number of the last one that was read. */
+        /** Number of the last line already read. */
         after?: number;
-        /** How many: 1 to 1000, 200 when it is not said. */
+        /** Maximum number: 1 to 1000, 200 if absent. */
         limit?: number;
       };
     };
@@ -4103,9 +4104,9 @@ export interface operations {
   listSnapshotsOfSession: {
     parameters: {
       query?: {
-        /** How many on a page: 1 to 200, 50 when it is not said. */
+        /** Maximum number on a page: 1 to 200, 50 if absent. */
         limit?: number;
-        /** `next_cursor` of the page before. */
+        /** `next_cursor` of the previous page. */
         cursor?: string;
       };
     };
@@ -4113,15 +4114,15 @@ export interface operations {
   openTerminal: {
     parameters: {
       query?: {
-        /** Program and arguments, one for each `argv`; a shell when there is none. */
+        /** Program and arguments, one for each `argv`; a shell if absent. */
         argv?: string;
-        /** Where it starts; `/workspace` when absent. */
+        /** Working directory; `/workspace` if absent. */
         cwd?: string;
-        /** Its size: 24 when absent. */
+        /** Rows of the terminal; 24 if absent. */
         rows?: number;
-        /** Likewise: 80. */
+        /** Columns of the terminal; 80 if absent. */
         cols?: number;
-        /** Seconds that the terminal goes on without a client, at most 3600; 0 when absent. */
+        /** Seconds for which the terminal stays open without a client, at most 3600; 0 if absent. */
         detach_s?: number;
         /** Id of a terminal that was opened with `detach_s`, in place of a program to start. */
         attach?: string;
@@ -4135,9 +4136,9 @@ export interface operations {
   watchFiles: {
     parameters: {
       query?: {
-        /** The directory; `/workspace` when absent. */
+        /** The directory; `/workspace` if absent. */
         path?: string;
-        /** Everything below, too. */
+        /** Include all levels below. */
         recursive?: boolean;
       };
     };
@@ -4145,9 +4146,9 @@ export interface operations {
   listSnapshots: {
     parameters: {
       query?: {
-        /** How many on a page: 1 to 200, 50 when it is not said. */
+        /** Maximum number on a page: 1 to 200, 50 if absent. */
         limit?: number;
-        /** `next_cursor` of the page before. */
+        /** `next_cursor` of the previous page. */
         cursor?: string;
       };
     };
@@ -4179,7 +4180,7 @@ export interface operations {
   pauseTenant: {
     parameters: {
       query?: {
-        /** Refuse clients rather than let them wait. */
+        /** Reject clients instead of making them wait. */
         refuse?: boolean;
       };
     };
@@ -4187,15 +4188,15 @@ export interface operations {
   getUsage: {
     parameters: {
       query?: {
-        /** Only of this session. */
+        /** Only those of this session. */
         session?: string;
-        /** Only of this agent. */
+        /** Only sessions of this agent. */
         agent?: string;
-        /** Not before (milliseconds since 1970). */
+        /** At this time or later (milliseconds since 1970). */
         from_ms?: number;
-        /** Before. */
+        /** Before this time (milliseconds since 1970). */
         to_ms?: number;
-        /** How many turns are listed: 1 to 1000, none when absent. */
+        /** Number of listed turns: 1 to 1000, none if absent. */
         limit?: number;
       };
     };

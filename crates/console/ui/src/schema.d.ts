@@ -237,7 +237,7 @@ export interface AuditSummaryGroup {
   rows: number;
   /** Some of them, by name. */
   targets: string[];
-  /** Distinct targets that were reached or refused: 1,000 at most are told apart. */
+  /** Distinct targets that were reached or refused, counted up to 1,000. */
   targets_count: number;
   /** Tenant that owns the sandboxes. */
   tenant: string;
@@ -1319,7 +1319,7 @@ export interface ConsoleCode {
   code: string;
   /** When it ends, in milliseconds since 1970. */
   expires_ms: number;
-  /** Path of the console with the code in the fragment, which browsers send to nobody. */
+  /** Path of the console with the code in the fragment, which browsers do not send. */
   url_path: string;
 }
 
@@ -1761,7 +1761,7 @@ export interface ExecutionList {
   next_cursor?: string | null;
 }
 
-/** Speed mode of a result. Speed modes have names of their own, so that no figure hides one. Whatever the mode, every program runs in a sandbox that nobody used before or after. */
+/** Speed mode of a result. Speed modes have names of their own, so that no figure hides one. In every mode, each program runs in a sandbox of its own, which is used once. */
 export type ExecutionMode = 'fresh' | 'cached' | 'zygote' | 'prestarted' | 'cached_zygote' | 'cached_prestarted';
 
 /** An execution and its state. Answer of `POST /v1/executions` (202) and `GET /v1/executions/{id}`. */
@@ -2153,7 +2153,7 @@ export interface HttpRule {
   hosts: string[];
   /** Networks of internal addresses that its hosts may have, such as `10.1.0.0/16`. Others are refused, whatever their names are. */
   internal?: string[];
-  /** Methods, in upper case. A rule that allows some does not fit a tunnel (`CONNECT`), in which nobody sees them, unless it names `CONNECT`; one that denies some fits every tunnel. */
+  /** Methods, in upper case. A rule that allows some does not match a tunnel (`CONNECT`), whose requests are encrypted, unless it names `CONNECT`; a rule that denies some matches every tunnel. */
   methods?: string[];
   /** Paths: `/v1/items`, or `/v1/*` for all that begin so. A rule that allows some does not fit a tunnel; one that denies some fits every tunnel. A path that servers read in different ways, such as one with `%2f`, `//` or `;`, is refused where a rule looks at paths. */
   paths?: string[];
@@ -2549,13 +2549,13 @@ export interface Node {
   state: NodeStatus;
   /** Version of Cove. */
   version: string;
-  /** Place that it shares with others that may fail together; empty when nobody said. */
+  /** Failure domain that it shares with other nodes; empty if not configured. */
   zone: string;
 }
 
 /** Progress of a node that drains. */
 export interface NodeDrain {
-  /** Sessions of them that somebody works with: they are handed over when that is over. */
+  /** Number of those sessions that are in use: they are handed over afterwards. */
   busy: number;
   /** Sessions of them whose files could not be brought to the object store; it is tried again. */
   failed: number;
@@ -3271,7 +3271,7 @@ export interface SessionUsage {
 
 /** A setting in force. */
 export interface Setting {
-  /** Value when nobody sets it; null where the server decides. */
+  /** Default value; null if the server chooses it. */
   default: unknown;
   /** Path of the setting, such as `executions.queue_max`. */
   key: string;
@@ -3826,7 +3826,7 @@ export interface TenantLimitsSpec {
   server_connections_min?: number | null;
   /** Server connections beyond the limit for clients that waited `reserve_after_s`. */
   server_connections_reserve?: number | null;
-  /** Until a server connection is closed that nobody uses. */
+  /** Until an unused server connection is closed. */
   server_idle_s?: number | null;
   /** Until a server connection is closed at its next rest. */
   server_lifetime_s?: number | null;
@@ -3879,7 +3879,7 @@ export interface TenantSpec {
   server_names?: string[];
   /** Password of that role. */
   server_password?: string | null;
-  /** Role that all users become on the server, unless one has its own. Absent: each is there who it is here. */
+  /** Role of all users on the server, except users with their own. If absent, each user has the same name there. */
   server_user?: string | null;
   /** Settings that every server connection has, whatever its client asks for. */
   settings?: Record<string, string>;
@@ -3887,7 +3887,7 @@ export interface TenantSpec {
   transports?: ClientTransportMode[] | null;
   /** Users that may log in, by name. Others are looked up with `auth_query`, if there is one. */
   users?: TenantUserSpec[];
-  /** When a server connection is examined before somebody else gets it; the default's when absent. */
+  /** When a server connection is examined before another client gets it; the default's when absent. */
   verify?: VerifyMode | null;
   /** Weight of its share of a server that tenants have in common: 1 to 1000; 1 when absent. */
   weight?: number | null;
@@ -4051,7 +4051,7 @@ export interface Token {
   id: string;
   /** Name given by its owner. */
   name: string;
-  /** True if it may do what concerns everybody. */
+  /** True if it is an operator's token, which may use operations on all tenants. */
   operator: boolean;
   /** Scopes: `executions`, `sessions`, `agents`, `tokens`, `tenants`, `catalog`. */
   scopes: string[];
@@ -4107,7 +4107,7 @@ export interface UpdateSession {
   metadata?: Record<string, string> | null;
   /** Treatment of a turn when its listeners go away. */
   on_disconnect?: OnDisconnect | null;
-  /** Options that replace those of the session. The agent is told when it is started next. */
+  /** Options that replace those of the session. They take effect at the agent's next start. */
   options?: AgentOptions | null;
 }
 
@@ -4125,7 +4125,7 @@ export type UserAuth = 'password' | 'trust' | 'cert' | 'peer';
 /** The judgement of a stage. Where several hold, the first of `IE OLE TLE MLE SG RE JF WA OK` wins; a compile stage that is not `OK` is `CE`. With test cases, the execution's is that of the first one that is not `OK`. */
 export type Verdict = 'OK' | 'RE' | 'SG' | 'TLE' | 'MLE' | 'OLE' | 'CE' | 'WA' | 'JF' | 'IE';
 
-/** When a server connection is examined before somebody else gets it. */
+/** When a server connection is examined before another client gets it. */
 export type VerifyMode = 'unknown' | 'always' | 'never';
 
 /** The metadata document of a view. */
@@ -4195,7 +4195,7 @@ export interface Whoami {
   name: string;
   /** Id of the server that answers. */
   node: string;
-  /** True if it may do what concerns everybody. */
+  /** True if it is an operator's token, which may use operations on all tenants. */
   operator: boolean;
   /** Scopes: `executions`, `sessions`, `agents`, `tokens`, `tenants`, `catalog`. */
   scopes: string[];
