@@ -118,7 +118,7 @@ fn a_job_does_not_wait_for_another_token_s_crowd() {
     wait_for_waiting(&client, 1);
     let crowd: Vec<_> = (1..12).map(|_| open(&one, &shell("sleep 62007; exit 0"))).collect();
     wait_for_waiting(&client, 12);
-    // Other callers may not wait; a job may.
+    // Synchronous requests of other callers are rejected; a job is accepted.
     assert_refused(&two.run(&shell("true")), 503, "overloaded");
     let job = submit(&two, &shell("echo turn"));
     wait_for_waiting(&client, 13);

@@ -75,7 +75,7 @@ fn clients_that_do_not_read_hold_what_they_may_and_no_more() {
     assert_eq!(refused.json()["error"]["retry"], true, "{}", refused.text());
     assert!(refused.header("retry-after").is_some());
     let grown = process::resident_bytes(server.pid()).saturating_sub(before);
-    // Its share, once more while responses are created, and the allocator's overhead.
+    // The token's share, once more while responses are created, and the allocator's overhead.
     assert!(grown < 128 * MIB, "the server grew by {grown} bytes");
     // Other tokens are served meanwhile.
     assert_eq!(run(&other, &noise())["verdict"], "OK");

@@ -1,4 +1,4 @@
-//! The same guarantees for every back end of the queue.
+//! Every back end of the queue has the same guarantees.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -145,7 +145,7 @@ fn check_two(config: &str, marker: &str) {
     });
     one.signal("KILL");
     assert!(!one.wait(SOON).success());
-    // Its program ends with it; the other server runs the rest, one after the other.
+    // The program of the killed server ends; the other server runs both jobs in turn.
     until("one of them to be gone", SOON, || match process::named("sleep", marker).len() {
         1 => Ok(()),
         count => Err(format!("{count} run")),

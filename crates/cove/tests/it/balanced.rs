@@ -134,7 +134,7 @@ fn sessions_and_databases_are_served() {
         });
         assert_eq!(client.answer().unwrap().error().unwrap().code(), "57014");
     }
-    // The same with psql itself, which reports the result.
+    // The same with psql, which reports the result itself.
     for number in 0..3 {
         let sql = format!("SELECT pg_sleep(60), 'psql {number}'");
         let psql = psql(cluster.port(BalancedPort::Postgres), &sql);

@@ -214,7 +214,7 @@ fn signals_to_run_cancel_and_signals_to_watch_do_not() {
     wait_until_gone("64103");
     let output = finish(command(&server, &["exec", "watch", &id]), "");
     let expected = Expected { code: 125, stdout: "first\n", stderr: &["cancelled"] };
-    // Its output is shown for as long as its events are kept.
+    // The output of an ended execution is shown for as long as its events are stored.
     check(&output, &id, &expected);
 }
 

@@ -248,7 +248,7 @@ fn a_session_that_has_moved_is_found_where_it_is() {
     wait_for_each_other(&[&pair.one, &pair.two, &three]);
     let third = Sessions::from(&three);
     assert_eq!(third.out(session, "echo at one"), "at one\n");
-    // It continues at the second node, which the third one does not know.
+    // The session continues at the second node, which the third one does not know.
     here.did(session, "stop");
     assert_eq!(there.did(session, "resume")["state"], "active");
     assert_eq!(third.out(session, "echo at two"), "at two\n");
@@ -482,7 +482,7 @@ fn a_full_node_passes_new_work_on() {
     // All four have room, whichever node receives the request, and wherever the agent is placed.
     let started = (0..4).map(|_| {
         let session = here.create(&json!({"agent": "probe"}));
-        // In use, so that none is evicted for another.
+        // Busy sessions, so that none is evicted for another.
         let mut turn = here.send(&session, "hold");
         turn.until("its start", |event| event["type"] == "turn_start");
         (session, turn)
@@ -617,7 +617,7 @@ fn the_network_between_nodes_may_fail() {
             answer.status == 200 && answer.json()["stdout"] == format!("said {number}\n");
         match (is_right, answer.status) {
             (true, _) => true,
-            // It was not run, or the result is unknown.
+            // The command was not run, or its result is unknown.
             (false, 502 | 503) => false,
             (false, _) => panic!("{}", answer.text()),
         }

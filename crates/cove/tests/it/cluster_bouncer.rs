@@ -93,7 +93,7 @@ fn a_client_of_mysql_is_killed_through_any_node() {
     // Only the same user may kill, and only existing connections.
     assert_eq!(code(&mut other, &format!("KILL QUERY {id}")), 1094);
     assert_eq!(code(&mut there, "KILL QUERY 4000000000"), 1094);
-    // A command that is sent after it waits for its response.
+    // A command that is sent after `KILL QUERY` waits for its response.
     there.command(command::QUERY, format!("KILL QUERY {id}").as_bytes()).unwrap();
     there.command(command::QUERY, b"SELECT 7").unwrap();
     assert!(there.answer().unwrap().error().is_none());
@@ -389,7 +389,7 @@ fn the_part_of_a_lost_node_goes_to_the_others() {
         let mut limited = LimitedPair::start(scope);
         // A node that is stopped in the middle of a transaction keeps its row locks.
         limited.pair.one.expect_log("cannot share limits on server connections with other nodes");
-        // Its login needs a connection, too.
+        // The login of the waiting client needs a connection, too.
         let mut waiting = LimitedPair::login(&limited.pair.one);
         let held = LimitedPair::holders(&limited.pair.two);
         waiting.send(&PgBatch::new().query("SELECT 7").0).unwrap();

@@ -80,7 +80,7 @@ fn check_takeover(
     let before = (stage.rows(&name), stage.requests("1"));
 
     comes_back(stage);
-    // The first request to it, and all requests that its programs had in progress.
+    // The first request to the returned node, and all requests that its programs had in progress.
     if let Some(found) = life(&here, &session) {
         assert_eq!(found, "new");
     }
@@ -119,7 +119,7 @@ fn a_node_whose_requests_do_not_reach_the_store_has_no_effect_after_its_lease() 
     );
 }
 
-/// Its renewals may arrive, but it receives no response.
+/// The node's renewals may reach the store, but the node receives no response.
 #[test]
 fn a_node_that_does_not_hear_the_store_has_no_effect_after_its_lease() {
     let _guard = beside_others();
@@ -131,7 +131,8 @@ fn a_node_that_does_not_hear_the_store_has_no_effect_after_its_lease() {
     );
 }
 
-/// For less than its lease: its programs continue, and nothing is taken over.
+/// The network fails for less than the lease: the node's programs continue, and no session is taken
+/// over.
 #[test]
 fn a_node_that_is_cut_off_one_way_for_a_moment_goes_on() {
     let _guard = beside_others();
@@ -157,7 +158,7 @@ fn a_node_that_is_cut_off_one_way_for_a_moment_goes_on() {
     there.end(&session);
 }
 
-/// All its waits end, although it receives no error.
+/// The server's waits on the store end, although the server receives no error.
 #[test]
 fn a_server_that_hears_nothing_of_its_store_stops_all_the_same() {
     let _guard = beside_others();
@@ -222,8 +223,8 @@ fn a_node_that_its_peers_do_not_reach_keeps_what_it_has() {
 
     network.silence(true);
     let started = nodes_seen_by(&one)[0]["seen_ms"].as_u64().unwrap();
-    // It responds to its own clients, and the other node reports that it is unreachable. A request
-    // on an existing connection may have been executed.
+    // The owner responds to its own clients, and the other node reports that the owner is
+    // unreachable. A request on an existing connection may have been executed.
     let ask = || there.client.try_send(&life_request(session)).expect("an answer");
     let refused = until("a request to be refused", SOON, || match ask() {
         answer if answer.status == 502 => Err(answer.text()),
@@ -249,8 +250,8 @@ fn a_node_that_its_peers_do_not_reach_keeps_what_it_has() {
     there.end(session);
 }
 
-/// Its connections end, it rejects others for longer than a lease, and then it is another process:
-/// both nodes check their sessions, and continue.
+/// The store is stopped for longer than a lease, and then runs as another process: both nodes check
+/// their sessions, and continue.
 #[test]
 fn a_store_that_is_started_anew_makes_nobody_lose_a_session() {
     let _guard = beside_others();
@@ -331,7 +332,7 @@ fn a_replica_that_has_forgotten_something_stands_in_for_the_store() {
             node.expect_log(text);
         }
     }
-    // The session that is unknown to the replica.
+    // Logged for the session that is unknown to the replica.
     two.expect_log(TAKEN);
     let (here, there) = (Sessions::from(&one), Sessions::from(&two));
     here.deploy(&probe("probe"));
@@ -357,7 +358,7 @@ fn a_replica_that_has_forgotten_something_stands_in_for_the_store() {
     }
     assert_eq!(there.out(&sessions[0], "cat meanwhile"), "meanwhile\n");
     for node in [&here, &there] {
-        // Its node has it in memory until it writes to it.
+        // The session's node keeps it in memory until it writes to it.
         until("the session to be none", SOON, || {
             let answer = node.client.send(&life_request(&forgotten));
             if answer.status == 404 { Ok(()) } else { Err(answer.text()) }
@@ -550,7 +551,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Its sessions can be read and handed over, and new ones are created elsewhere.
+/// The sessions of the node can be read and handed over, and new ones are created elsewhere.
 #[test]
 fn a_node_whose_disk_is_full_loses_nothing_and_gets_no_new_sessions() {
     let _guard = beside_others();

@@ -259,7 +259,7 @@ fn a_session_that_is_taken_over_ends_what_its_former_owner_has_running() {
     stage.one.signal("CONT");
 }
 
-/// The same on `MariaDB`: a running statement, and an idle open transaction.
+/// A running statement and an idle open transaction on `MariaDB`.
 #[test]
 fn a_session_that_is_taken_over_ends_what_its_former_owner_has_running_at_mariadb() {
     let _guard = beside_others();

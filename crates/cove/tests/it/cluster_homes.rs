@@ -177,7 +177,7 @@ fn wait_for_sleep(backend: &Postgres, marker: &str) {
     });
 }
 
-/// Ends a sampler, even if the test fails.
+/// Ends a sampler on drop, even if the test fails.
 struct SamplerEnd<'a>(&'a AtomicBool);
 
 impl Drop for SamplerEnd<'_> {
@@ -353,7 +353,7 @@ fn a_session_of_postgresql_works_through_another_node() {
     assert_eq!(client.value("SELECT 10"), "10");
 }
 
-/// The same for MySQL.
+/// MySQL clients of a tenant with a small limit.
 #[test]
 fn clients_of_mysql_are_served_at_the_home_of_a_small_limit() {
     let _guard = beside_others();
@@ -409,7 +409,7 @@ fn clients_of_mysql_are_served_at_the_home_of_a_small_limit() {
     let answer = client.answer().unwrap();
     assert!(answer.error().is_some_and(|error| error.code == 1317) || answer.value() == "1");
 
-    // It changes its user at the home, to itself and to an unknown user.
+    // The client changes its user at the home, to itself and to an unknown user.
     client.change_user(&MyLogin::new("app", "pw", "shop")).unwrap();
     assert_eq!(client.value("SELECT 2"), "2");
     killer.run(&format!("KILL {number}"));

@@ -37,7 +37,7 @@ fn every_screen_works_in_a_browser_and_survives_the_end_of_the_server() {
     let mut server = Server::start_with(COVE, &[], Some(&tenants));
     // A program runs at every kill, so that it ends as a dead letter.
     server.expect_log("executions were cut off by the server's end");
-    // No server listens at its address, which the periodic check reports.
+    // No server listens at the address of this tenant, which the periodic check reports.
     server.expect_log("the server does not answer tenant=\"dialogs\"");
     // The documentation is also checked from a directory.
     let scratch = Scratch::new();

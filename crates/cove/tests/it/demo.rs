@@ -318,7 +318,7 @@ fn what_others_made_is_left_and_what_cannot_be_made_is_said() {
         assert!(step["text"].as_str().unwrap().contains(word), "{step}");
     }
     assert_eq!(step(&made, "agent")["state"], "made");
-    // It reports and keeps objects that it cannot remove.
+    // `--remove` reports and keeps objects that it cannot remove.
     let (removed, is_done) = stage.demo(&["--remove"]);
     assert!(!is_done);
     assert_eq!(step(&removed, "tables")["state"], "skipped", "{removed:#}");

@@ -368,7 +368,7 @@ fn a_node_that_is_undrained_keeps_what_it_still_has() {
     wait_for_log(&trio.one, "this server takes work again");
     there.out(busy, "touch release");
     assert_eq!(turn.end().result(), "released");
-    // It stays with its running programs, and new sessions are created.
+    // The session stays with its running programs, and new sessions are created.
     create_at(&here);
     assert_eq!(process::name(program), "sleep");
     until("the node to be active", SOON, || match trio.first() {

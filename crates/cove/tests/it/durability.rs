@@ -145,7 +145,7 @@ fn what_kills_the_server_each_time_ends_as_a_dead_letter() {
     assert_eq!((&dead["state"], &dead["attempts"]), (&json!("dead"), &json!(2)), "{dead}");
     assert!(dead["message"].is_string(), "{dead}");
     assert_eq!(figures(&client)["dead"], 1);
-    // Its owner may retry it, which starts anew.
+    // The owner may retry the execution, with a new count of attempts.
     let retried = post(&client, &format!("{}/retry", path(&id)), &Value::Null);
     assert_eq!(retried.status, 200, "{}", retried.text());
     wait_for_program("64302");

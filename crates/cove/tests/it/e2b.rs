@@ -211,7 +211,7 @@ fn a_paused_sandbox_stands_still_and_goes_on() {
     let connected = face.rest("POST", &format!("/v2{path}/connect"), &json!({}));
     assert_eq!(connected.status, 201, "{}", connected.text());
     assert_eq!(connected.json()["envdAccessToken"], json!(sandbox.token));
-    // It is the same process: a new one would begin at 1.
+    // The process is the same: a new one would begin at 1.
     let now = || face.shell(&sandbox, "cat /tmp/count").trim().parse::<u64>().unwrap_or(0);
     let first = now();
     until("the count goes on", SOON, || {
@@ -244,7 +244,7 @@ fn what_comes_for_a_sandbox_brings_it_back_when_it_wants_that() {
     // Running programs continue.
     let alive = "kill -0 $(cat pid) 2> /dev/null && echo alive || echo gone";
     assert_eq!(face.shell(&sandbox, alive), "alive\n");
-    // Also while the sandbox is being paused.
+    // Running programs also survive requests while the sandbox is being paused.
     let boot = |sandbox: &Sandbox| face.read(sandbox, "/proc/sys/kernel/random/boot_id").text();
     let booted = boot(&sandbox);
     let path = format!("/sandboxes/{}", sandbox.id);
@@ -256,7 +256,7 @@ fn what_comes_for_a_sandbox_brings_it_back_when_it_wants_that() {
         assert_eq!(face.shell(&sandbox, alive), "alive\n", "{round}");
     }
     assert_eq!(boot(&sandbox), booted);
-    // Unless only files are kept. Then it returns on an explicit request only, not by traffic.
+    // If only files are kept, the sandbox returns on an explicit request, but not by traffic.
     let options = json!({ "autoPause": true, "autoPauseMemory": false, "timeout": 60 });
     let sandbox = face.create(&options);
     face.shell(&sandbox, "sleep 1000 > /dev/null 2>&1 & echo $! > pid");

@@ -116,7 +116,7 @@ fn nobody_reaches_a_grant_but_the_sandbox_that_has_it() {
             let Response { status, .. } = stranger.send(&program);
             if status == 200 { Ok(()) } else { Err(status.to_string()) }
         });
-        // Nor is a later grant, on any port.
+        // Ports of a later grant are not reachable either.
         let later = json!({ "grants": [
             {"kind": "catalog", "warehouse": "main", "access": "read_write", "port": 9181},
         ] });

@@ -198,7 +198,7 @@ fn a_tenant_has_one_budget_of_tokens_at_all_nodes() {
     assert_eq!(model.delivered().len(), answered);
     let done = |record: &Value| record["outcome"] == "refused";
     audit(&here.client, &made[0].1, done);
-    // It also persists when all servers restart.
+    // The used amount also persists when all servers restart.
     for server in [&mut pair.one, &mut pair.two] {
         server.signal("TERM");
         assert!(server.wait(SOON).success());

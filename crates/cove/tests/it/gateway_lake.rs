@@ -138,7 +138,7 @@ fn an_agent_answers_from_a_database_and_a_table_with_nothing_secret_inside() {
     let program =
         format!("PYTHONPATH=$PWD/{PACKAGES} THEIRS={} /usr/bin/python3 reader.py", theirs.trim());
     assert_eq!(sessions.out(&analyst, &program).trim(), "[]");
-    // Neither its files nor the audit records contain the key.
+    // Neither the sandbox nor the audit records contain the key.
     let seen = "cat /proc/[0-9]*/environ; env; curl -s localhost:8181/v1/config; \
                 curl -s localhost:8181/v1/lake/namespaces/shop/tables/visits";
     let seen = sessions.out(&analyst, seen);

@@ -17,7 +17,8 @@ use tokio_rustls::rustls::{self, ServerConfig, ServerConnection, StreamOwned};
 
 use crate::support::SOON;
 
-/// Their address: on the machine itself, but not the sandbox's own loopback address.
+/// Address of the external servers: on the machine itself, but not the sandbox's own loopback
+/// address.
 pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Prefix of the record of a connection with more than one request.

@@ -96,7 +96,8 @@ fn every_status_is_go_judge_s() {
                 json!({"status": "Time Limit Exceeded", "exitStatus": 9}),
             ),
             (sh("yes", json!({})), status("Output Limit Exceeded")),
-            // Less than what ends a program, and its end was good: more than was asked for still.
+            // The output exceeds the limit of its collector, but not the one that kills a program:
+            // it is reported although the program ended normally.
             (
                 sh(
                     "echo 12345",

@@ -310,7 +310,7 @@ fn an_interrupt_that_comes_before_a_cell_can_heed_it_is_not_lost() {
             assert_eq!(cells.run(&behind, "1")["verdict"], "OK");
             assert_eq!(cells.run("bash", &format!("> {place}/go"))["verdict"], "OK");
             let report = running.join().unwrap();
-            // It ended before its time limit, and the context still exists.
+            // The cell ended before its time limit, and the context still exists.
             assert_eq!(report["verdict"], "RE", "{language}: {report}");
             assert_eq!(report["context_ended"], false, "{language}: {report}");
         });

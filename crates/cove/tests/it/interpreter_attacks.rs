@@ -46,7 +46,7 @@ fn what_a_context_writes_to_the_server_is_checked() {
         "{FIND_SOCKET}s = socket.socket(fileno=os.dup(fd))\nwhile True: s.sendall(b'x' * 65536)"
     );
     assert_eq!(attack(&cells, &endless)["error"]["name"], "ProtocolError");
-    // A forged report gains the cell nothing.
+    // A forged report has no advantage for the cell.
     let lie = format!(
         "{FIND_SOCKET}os.write(fd, b'{{\"type\":\"done\",\"failed\":false,\"cpu_us\":0,\"memory_bytes\":0}}\\n')"
     );
@@ -69,13 +69,13 @@ fn a_context_that_dies_says_how_and_the_next_cell_starts_another() {
         ("import os; os._exit(3)", "ContextEnded", "RE"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ContextEnded", "SG"),
         ("import ctypes; ctypes.string_at(0)", "ContextEnded", "SG"),
-        // The parked interpreter, which is its parent: all contexts end with it.
+        // The parked interpreter is the parent of all contexts, which end with it.
         (
             "import os, signal, time; os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)",
             "ContextEnded",
             "SG",
         ),
-        // A stopped one forwards no signal.
+        // A stopped parked interpreter forwards no signal.
         (
             "import os, signal; os.kill(os.getppid(), signal.SIGSTOP)\nwhile True:\n  try:\n    \
             while True: pass\n  except BaseException: pass",

@@ -40,7 +40,7 @@ fn a_fork_has_all_that_is_defined_and_goes_its_own_way() {
     assert_eq!((&view["forked_from"], &view["state"]), (&origin["id"], &json!("idle")), "{view}");
     assert_eq!((&view["executions"], &view["default"]), (&json!(1), &json!(false)), "{view}");
     assert_eq!(cells.value(&copy, "f(), os.getcwd(), os.environ['OWN']"), "(1, '/tmp', 'changed')");
-    // Neither changes the other; both have an event loop.
+    // Neither context changes the other; both have an event loop.
     cells.value(&copy, "x.append(10)");
     for (context, expected) in [("python", "1"), (copy.as_str(), "11")] {
         assert_eq!(cells.value(context, "await asyncio.sleep(0, f())"), expected, "{context}");
@@ -48,7 +48,7 @@ fn a_fork_has_all_that_is_defined_and_goes_its_own_way() {
     for drawn in ["random.random()", "numpy.random.rand()", "os.getpid()"] {
         assert_ne!(cells.value("python", drawn), cells.value(&copy, drawn), "{drawn}");
     }
-    // Each has output, interrupts, limits and an end of its own.
+    // Each context has its own output, interrupts, limits and end.
     let report = cells.run(&copy, "print('mine'); os.system('echo child'); None");
     assert_eq!(report["stdout"], "mine\nchild\n", "{report}");
     let report = cells.run_for(&copy, "while True: pass", std::time::Duration::from_secs(1));
@@ -222,7 +222,7 @@ fn an_interpreter_is_parked_before_its_session_is_there() {
         "name": "ready", "runtime": { "type": "none" }, "env": { "AGENT": "yes" },
         "settings": { "prewarm_sandboxes": 1, "park_interpreter": true },
     }));
-    // It waits in a sandbox that no session has requested yet.
+    // The parked interpreter is in a sandbox that no session has requested yet.
     wait_for_metric(&client, "cove_interpreter_parked", 1.0);
     let hits = || sessions.counts()["prewarm_hits"].as_u64().unwrap();
     let session = sessions.create(&json!({ "agent": "ready" }));

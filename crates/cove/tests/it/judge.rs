@@ -164,7 +164,7 @@ fn whatever_two_programs_do_to_each_other_there_is_one_verdict() {
     let wait = "input()";
     let flood = "while True: print('x' * 1000)";
     for (solution, interactor, expected) in [
-        // Both wait.
+        // Both programs wait for each other.
         (wait, wait, "TLE"),
         // The interactor has decided and exited.
         (flood, "import sys; sys.exit(1)", "WA"),
@@ -196,8 +196,8 @@ fn whatever_two_programs_do_to_each_other_there_is_one_verdict() {
     }
 }
 
-/// A contestant with a wrong answer made the judge fail: with a line too long for the interactor's
-/// memory, or by writing until the interactor's time was over.
+/// A solution with a wrong answer must not make the judge fail: by a line too long for the
+/// interactor's memory, or by output until the interactor's time limit.
 #[test]
 fn a_solution_that_says_too_much_is_no_failure_of_its_judge() {
     let _guard = beside_others();

@@ -152,7 +152,7 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
     warm_up(&client);
     settle(&client);
     let before = Host::snapshot(&Watch { server: Some(server.pid()), markers: Vec::new() });
-    // Other children query the versions of tools.
+    // The server's other child processes query the versions of tools.
     let is_spawner = |child: &process::Process| process::name(child.pid) == "cove-spawner";
     let spawners: Vec<_> = process::children(server.pid()).into_iter().filter(is_spawner).collect();
     assert!(!spawners.is_empty(), "no spawner");
@@ -165,7 +165,7 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
         wait_for_sleep("63011");
         process::signal(spawner.pid, "KILL");
         until("every answer", SOON, || {
-            // Programs that another spawner runs, and programs that waited.
+            // Ends programs that another spawner runs, and programs that waited for a place.
             for sleep in process::named("sleep", "63011") {
                 process::end(sleep);
             }
@@ -176,8 +176,8 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
             let response = job.join().unwrap().expect("an answer");
             let answer = response.json();
             let served = answer["verdict"] == "OK" && answer["stdout"] == "done\n";
-            // The answer of a lost run reports an internal error rather than a failure of the
-            // program.
+            // A run lost with its spawner is reported as an internal error (IE), not as a failure
+            // of the program.
             assert!(served || answer["verdict"] == "IE" || response.status == 503, "{answer}");
         }
         assert!(!spawner.is_alive());
@@ -201,7 +201,7 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
     host.wait_for_return(SOON);
 }
 
-/// A language whose preparation on the host lasts as long as the test requires.
+/// Language whose preparation on the host lasts as long as the test requires.
 const PREPARED_FOR_LONG: &str = r#"
 [tools.waits]
 executable = "bin/sh"
@@ -240,7 +240,7 @@ fn what_prepares_a_language_dies_with_the_server() {
     }
 }
 
-/// Every file below `directory`.
+/// Returns all files below `directory`.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap().flatten() {
@@ -288,7 +288,7 @@ fn the_token_is_its_owners_alone_and_is_never_printed() {
     }
 }
 
-/// Otherwise secrets and proofs of grants would be valid for one server only.
+/// Secrets and proofs of grants would be valid for one of the servers only.
 #[test]
 fn a_server_whose_keys_are_not_those_of_its_store_is_refused() {
     let _guard = beside_others();
@@ -528,7 +528,7 @@ fn clients_of_the_bouncer_go_on_at_the_next_server() {
                 let count = log.matches("waits for the server that hands over").count();
                 if count == turn { Ok(()) } else { Err(log) }
             });
-            // It keeps its connection to the database until its transaction ends.
+            // The open transaction keeps its server connection until it commits.
             assert_eq!(open.value("SELECT count(*) FROM mine"), "0");
             open.run("COMMIT");
             assert_eq!(open.value("SELECT 7"), "7");

@@ -1,5 +1,5 @@
-//! Executions followed while they run: events, input, terminals, and what slow and rude clients
-//! cost.
+//! Executions followed while they run: events, input, terminals, and the cost of slow and
+//! misbehaving clients.
 
 use std::thread;
 
@@ -16,30 +16,30 @@ use crate::support::{
     wait_until_gone, wake, warm_up,
 };
 
-/// Memory that a flood of any size may cost the server.
+/// Maximum memory that a flood of any size may cost the server.
 const FLAT_BYTES: u64 = 24 << 20;
 
-/// Input for a program that does not read: far more than the kernel's buffers take.
+/// Size of the input for a program that does not read: far more than the kernel's buffers hold.
 const INPUT_BYTES: usize = 64 << 20;
 
-/// An execution with interactive standard input.
+/// Returns an execution with interactive standard input.
 fn interactive(script: &str) -> Value {
     let mut request = shell(script);
     request["interactive"] = json!(true);
     request
 }
 
-/// Where the events of an execution are.
+/// Returns the path of an execution's events.
 fn events_path(id: &str) -> String {
     format!("{}/events", path(id))
 }
 
-/// Names of events.
+/// Returns the types of events.
 fn names(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["type"].as_str().unwrap()).collect()
 }
 
-/// The bytes of one stream.
+/// Returns the bytes of one stream.
 fn bytes(events: &[Value], stream: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for event in events.iter().filter(|event| event["type"] == stream) {
@@ -52,7 +52,7 @@ fn bytes(events: &[Value], stream: &str) -> Vec<u8> {
     bytes
 }
 
-/// Text of one stream.
+/// Returns the text of one stream.
 fn text(events: &[Value], stream: &str) -> String {
     String::from_utf8(bytes(events, stream)).unwrap()
 }
@@ -64,7 +64,7 @@ fn assert_unbroken(events: &[Value], after: u64) {
     assert_eq!(numbers, expected);
 }
 
-/// Events of an execution to its end.
+/// Follows an execution to its end, and returns its events.
 fn follow(client: &Client, id: &str, after: u64) -> Vec<Value> {
     let stream = client.events(&format!("{}?after={after}", events_path(id)));
     let stream = stream.unwrap_or_else(|response| panic!("{}", response.text()));
@@ -76,7 +76,7 @@ fn follow(client: &Client, id: &str, after: u64) -> Vec<Value> {
     events.into_iter().map(|event| event.data).collect()
 }
 
-/// Reads events until `stream` has `wanted` in it.
+/// Reads events until the bytes of `stream` contain `wanted`.
 fn read_until(socket: &mut WebSocket, stream: &str, wanted: &str) -> Vec<Value> {
     let mut events = Vec::new();
     loop {
@@ -95,7 +95,7 @@ fn events_come_in_order_and_from_anywhere() {
     let client = server.client();
     set_paused(&client, true);
     let id = submit(&client, &shell("echo one; echo two >&2; sleep 0.2; echo three"));
-    // Some come before it starts, in both ways.
+    // Clients that connect before the execution starts, by both protocols.
     let early: Vec<_> = (0..3)
         .map(|number| {
             let (client, id) = (client.clone(), id.clone());
@@ -129,7 +129,8 @@ fn events_come_in_order_and_from_anywhere() {
     );
     assert_eq!(last["result"], record(&client, &id)["result"]);
 
-    // From the middle, by either name; from the end and from beyond it there is nothing left.
+    // A client may resume after any event number, by query or by header; after the last number it
+    // receives no events.
     let count = all.len() as u64;
     for after in 0..=count {
         let rest = follow(&client, &id, after);
@@ -169,7 +170,7 @@ fn bytes_come_as_they_are() {
     let _guard = beside_others();
     let server = serve();
     let client = server.client();
-    // Every byte there is, a character in two writes, and one that never comes to its end.
+    // All byte values, a character split over two writes, and an incomplete character at the end.
     let script = r"
 i=0; while [ $i -lt 256 ]; do printf \\$(printf %o $i); i=$((i+1)); done
 printf '\303'; sleep 0.1; printf '\244\342\202'; sleep 0.1; printf '\254'; sleep 0.1; printf '\360\237'";
@@ -199,7 +200,7 @@ fn input_reaches_the_program_in_every_form() {
     let expected: String = expected.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(text(&events, "stdout"), format!("{expected}\nend\n"));
     assert_eq!(record(&client, &id)["state"], "finished");
-    // Input after the end of input, or to a program that has closed it, does no harm.
+    // Input after the end of input, or for a program that has closed it, is ignored.
     let id = submit(&client, &interactive("exec <&-; echo closed; sleep 64105; echo end"));
     let mut socket = crate::asynchronous::socket(&client, &id);
     let mut events = read_until(&mut socket, "stdout", "closed");
@@ -255,7 +256,7 @@ fn a_terminal_is_one_and_changes_its_size() {
     socket.send(&json!({"type": "resize", "rows": 5, "cols": 7}));
     socket.send(&json!({"type": "stdin", "data": "stty size\n"}));
     read_until(&mut socket, "stdout", "5 7");
-    // The terminal makes a signal of this key.
+    // The terminal turns this key into a signal.
     socket.send(&json!({"type": "stdin", "data": "sleep 64111; echo st''ill\n"}));
     wait_for_sleep("64111");
     socket.send(&json!({"type": "stdin", "data": "\u{3}"}));
@@ -292,12 +293,12 @@ fn an_attached_execution_ends_with_its_connection() {
         assert_eq!(record["attempts"], 1);
         wait_until_gone(marker);
     }
-    // Before it starts, too.
+    // The same before the execution starts.
     set_paused(&client, true);
     let id = submit(&client, &interactive("echo never"));
     socket(&client, &id).cut();
     wait_for_state(&client, &id, "cancelled");
-    // A client that only watches ends nothing when it disconnects.
+    // The disconnection of a client that only watches ends no program.
     set_paused(&client, false);
     let id = submit(&client, &held("echo ready; sleep 64125; echo end"));
     let mut watching = socket(&client, &id);
@@ -328,7 +329,7 @@ fn rude_messages_end_the_conversation_and_say_why() {
         let id = submit(&client, &endless);
         let mut socket = socket(&client, &id);
         read_until(&mut socket, "stdout", "ready");
-        // A second one is turned away, and takes nothing with it.
+        // A second attached client is rejected, and the program continues.
         let (events, code) = crate::asynchronous::socket(&client, &id).rest();
         assert_eq!((events.len(), code), (0, 4409));
         assert_eq!(record(&client, &id)["state"], "running");
@@ -390,7 +391,7 @@ fn input_for_a_program_that_never_reads_costs_nothing() {
         }
         sent
     });
-    // Events go on while the input stands still.
+    // Events continue while the input is blocked.
     let mut peak = 0;
     for _ in 0..20 {
         read_until(&mut socket, "stdout", "tick");
@@ -423,7 +424,7 @@ fn a_flood_waits_for_a_slow_reader_and_memory_stays_flat() {
     let id = submit(&client, &flood(true));
     let mut slow = socket(&client, &id);
     let (mut taken, mut peak) = (0, 0);
-    // A client that takes small sips, until it is clear that the program stands still.
+    // A slow client reads small pieces, long enough to show that the program is blocked.
     while taken < 256 << 10 {
         taken += slow.sip(1 << 10).unwrap();
         peak = peak.max(process::resident_bytes(server.pid()));
@@ -433,8 +434,8 @@ fn a_flood_waits_for_a_slow_reader_and_memory_stays_flat() {
     slow.cut();
     wait_for_state(&client, &id, "cancelled");
 
-    // A client that reads nothing: watching clients do not hold the program. The attached client
-    // comes second, because one that reads nothing for half a minute is disconnected.
+    // A client that reads nothing. If it only watches, the program is not blocked. The attached
+    // client comes second, because a client that reads nothing for half a minute is disconnected.
     let free = submit(&client, &flood(false));
     let watching = socket(&client, &free);
     let record = ended(&client, &free);
@@ -444,13 +445,13 @@ fn a_flood_waits_for_a_slow_reader_and_memory_stays_flat() {
     wait_for_state(&client, &held, "running");
     never.cut();
     wait_for_state(&client, &held, "cancelled");
-    // It receives the missed events late.
+    // The watching client receives the missed events late.
     let mut watching = watching;
     let (events, code) = watching.rest();
     assert_eq!(code, 1000);
     assert_eq!(events.last().unwrap()["verdict"], "OLE");
-    // The kept result and the latest events of the one that ran to its end are among it. While a
-    // result is written and sent, there are copies of it for each who is told.
+    // The memory includes the stored result and the latest events of the execution that ran to its
+    // end. While a result is stored and sent, each recipient has a copy of it.
     until("memory of a result that was sent to be given back", SOON, || {
         let more = process::resident_bytes(server.pid()).saturating_sub(before);
         if more < 3 * FLAT_BYTES { Ok(()) } else { Err(format!("{more} bytes more")) }
@@ -500,7 +501,7 @@ fn a_server_that_stops_says_goodbye() {
     restarted_knows(&mut server, &talking, "ready\ngot it\n");
 }
 
-/// Asserts that the next server on the same data has the result.
+/// Asserts that the next server on the same data directory has the result.
 fn restarted_knows(server: &mut Server, id: &str, stdout: &str) {
     server.restart();
     let record = record(&server.client(), id);
@@ -524,7 +525,8 @@ fn who_talks_to_a_server_that_stops_is_cut_off_in_the_end() {
     server.restart();
     let record = record(&server.client(), &id);
     assert_eq!(record["state"], "cancelled", "{record}");
-    // Whichever is noticed first: the server lets go of both at once.
+    // The server stops the execution and closes the connection at the same time; the message
+    // depends on which it notices first.
     let message = record["message"].as_str().unwrap_or_default();
     assert!(message.contains("shuts down") || message.contains("caller went away"), "{record}");
 }

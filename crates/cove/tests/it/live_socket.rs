@@ -11,7 +11,7 @@ use crate::sessions_support::{SOON, Sessions, config};
 use crate::support::{COVE, beside_others, held, wait_for_sleep, wake};
 
 fn live(client: &Client) -> WebSocket {
-    // Clients of tests call the server by a name of theirs, which this route refuses.
+    // This route rejects the default host name of test clients.
     let request = Request::new("GET", "/v1/live").header("host", &client.address().to_string());
     client.websocket_by(&request).unwrap_or_else(|response| panic!("{}", response.text()))
 }
@@ -22,7 +22,7 @@ fn subscribe(socket: &mut WebSocket, id: &str, topic: &str, parameters: Value) {
     socket.send(&message);
 }
 
-/// The next message of a subscription that is right, past all others.
+/// Returns the next message of a subscription that satisfies `is_right`, and skips others.
 fn next(socket: &mut WebSocket, id: &str, is_right: impl Fn(&Value) -> bool) -> Value {
     loop {
         let message = socket.json();
@@ -85,7 +85,7 @@ fn one_socket_follows_executions_sessions_files_the_catalog_and_the_audit() {
     let is_paused = |it: &Value| it["event"]["state"] == "paused";
     next(&mut socket, "sessions", |it| it["event"]["id"] == session.as_str() && is_paused(it));
 
-    // The name of what has ended is free, and so is that of what is not followed any more.
+    // Ids of ended and of cancelled subscriptions can be reused.
     subscribe(&mut socket, "run", "execution.events", json!({ "execution": execution }));
     next(&mut socket, "run", is_ok);
     socket.send(&json!({ "op": "unsubscribe", "id": "files" }));
@@ -95,8 +95,8 @@ fn one_socket_follows_executions_sessions_files_the_catalog_and_the_audit() {
     next(&mut socket, "events", |it| it["ended"] == true);
 }
 
-/// A list that nothing announces is read again after five minutes only, which is longer than a test
-/// waits for a message.
+/// Without a notification, a list is read again only after five minutes, longer than a test waits
+/// for a message.
 #[test]
 fn changes_of_executions_and_sessions_are_pushed_to_those_who_may_see_them() {
     let _guard = beside_others();
@@ -142,7 +142,8 @@ fn changes_of_executions_and_sessions_are_pushed_to_those_who_may_see_them() {
     drop(sessions.end(&session));
     next(&mut socket, "sessions", in_state(&session, "ended"));
 
-    // The other's first event is its own, although those before were published to it as well.
+    // The first event of the other tenant is its own, although it was already subscribed when the
+    // events above were published.
     let own = submit(&other, &json!({ "argv": ["/bin/true"] }));
     let first = next(&mut of_other, "executions", |it| it.get("event").is_some());
     assert_eq!(first["event"]["id"], own.as_str(), "{first}");
@@ -186,7 +187,7 @@ fn a_topic_is_for_whom_its_route_is() {
         assert_eq!((code.as_str(), field.as_deref()), expected, "{topic} {parameters}");
     }
 
-    // Limits, and what is no message.
+    // Limits, and messages that are invalid.
     for index in 0..64 {
         subscribe(&mut socket, &index.to_string(), "sessions", json!({}));
     }
@@ -207,7 +208,7 @@ fn a_topic_is_for_whom_its_route_is() {
     drop(sessions.end(&session));
 }
 
-/// A page of another site may open a WebSocket to this machine.
+/// A page of another site may try to open a WebSocket to this machine.
 #[test]
 fn pages_and_names_of_others_open_no_socket() {
     let _guard = beside_others();

@@ -1,7 +1,7 @@
-//! `cove worker anthropic` with real sandboxes, at a control plane of the published types.
+//! `cove worker anthropic` with real sandboxes, at a control plane that uses the published types.
 //!
-//! The first two tests run one and the same session with Anthropic's own worker and with Cove's:
-//! so the plane speaks the protocol, and the tools do what the published ones do.
+//! The first two tests run the same session with Anthropic's own worker and with Cove's: the
+//! control plane speaks the protocol, and Cove's tools behave like the published ones.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::sessions_support::{SOON, Sessions, serve_sessions};
 use crate::shared::{COMPAT, interpreter};
 use crate::support::{COVE, beside_others, wait_for_sleep, wait_until_gone};
 
-/// A worker that runs. Ends with the value.
+/// Running worker process, killed on drop.
 struct WorkerProcess {
     child: Child,
     scratch: Scratch,
@@ -31,7 +31,7 @@ impl WorkerProcess {
         WorkerProcess { child: command.spawn().unwrap(), scratch }
     }
 
-    /// Cove's worker for a server, with the key in its environment.
+    /// Starts Cove's worker for a server, with the environment's key in its process environment.
     fn cove(server: &Server, plane: &ManagedPlane, more: &[&str]) -> WorkerProcess {
         WorkerProcess::start(
             testkit::command(COVE)
@@ -82,11 +82,11 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// Runs a session of two turns that uses all six tools. `root` is where relative paths are.
+/// Runs a session of two turns that uses all six tools. Relative paths refer to `root`.
 fn use_all_tools(plane: &ManagedPlane, session: &str, root: &str) {
     let ok = |tool: &str, input: Value| plane.ok(session, tool, input);
     let fails = |tool: &str, input: Value| plane.fails(session, tool, input);
-    // Files are written with their directories, read, and read in part.
+    // Writes create directories; reads may be partial.
     assert_eq!(
         ok("write", json!({ "file_path": "src/a.txt", "content": "one\ntwo\nthree\n" })),
         "wrote 14 bytes to src/a.txt"
@@ -103,7 +103,7 @@ fn use_all_tools(plane: &ManagedPlane, session: &str, root: &str) {
         let input = json!({ "file_path": format!("{root}/src/a.txt"), "view_range": range });
         assert_eq!(ok("read", input), expected, "{range}");
     }
-    // An edit is unique unless it is of all.
+    // An edit must match exactly once, unless it replaces all matches.
     let edit = |old: &str, new: &str, all: bool| {
         json!({
             "file_path": "src/a.txt", "old_string": old, "new_string": new, "replace_all": all,
@@ -116,7 +116,7 @@ fn use_all_tools(plane: &ManagedPlane, session: &str, root: &str) {
     );
     assert_eq!(ok("edit", edit("e", "E", true)), "edited src/a.txt (3 replacement(s))");
     assert_eq!(fails("edit", edit("none", "x", false)), "edit: old_string not found in src/a.txt");
-    // The shell keeps its directory and variables, and can be had anew.
+    // The shell keeps its directory and variables, and can be restarted.
     assert_eq!(ok("bash", json!({ "command": "cd src && X=7 && cat a.txt" })), "onE\n2\nthrEE");
     assert_eq!(ok("bash", json!({ "command": "pwd; echo $X" })), format!("{root}/src\n7"));
     assert_eq!(fails("bash", json!({ "command": "echo bad >&2; false" })), "bad");
@@ -128,7 +128,7 @@ fn use_all_tools(plane: &ManagedPlane, session: &str, root: &str) {
     );
     assert!(fails("bash", json!({ "command": "true" })).contains("restart required"));
     ok("bash", json!({ "restart": true }));
-    // Searches name files by their absolute paths, the newest first.
+    // Searches return absolute paths, the newest file first.
     ok("bash", json!({ "command": "touch -d @1000 src/old.txt; touch -d @2000 new.txt" }));
     let glob = ok("glob", json!({ "pattern": "**/*.txt" }));
     let expected = ["src/a.txt", "new.txt", "src/old.txt"].map(|name| format!("{root}/{name}"));
@@ -140,7 +140,7 @@ fn use_all_tools(plane: &ManagedPlane, session: &str, root: &str) {
     assert_eq!(hits, format!("{root}/src/a.txt:3:thrEE"));
     assert_eq!(ok("grep", json!({ "pattern": "absent" })), "no matches");
     fails("grep", json!({ "pattern": "(" }));
-    // A file that is not text is an image, or an error.
+    // A file that is not text is returned as an image, or is an error.
     ok("bash", json!({ "command": "printf '\\377\\376' > binary; printf PNG > picture.png" }));
     assert!(fails("read", json!({ "file_path": "binary" })).contains("not valid UTF-8"));
     let call = plane.begin(session, "read", json!({ "file_path": "picture.png" }));
@@ -178,7 +178,7 @@ fn a_session_uses_all_six_tools_over_two_turns() {
     plane.session("sesn_own", Some("token-of-the-session"));
     let worker = WorkerProcess::cove(&server, &plane, &[]);
     use_all_tools(&plane, "sesn_own", "/workspace");
-    // Everything about the session went with its own token, and the rest with the key.
+    // Requests about the session used its own token, and all others the environment's key.
     let of = |part: &str, credential: &str| {
         let requests = plane.requests(part);
         assert!(!requests.is_empty(), "{part}");
@@ -193,7 +193,7 @@ fn a_session_uses_all_six_tools_over_two_turns() {
     assert!(!worker.log().contains(KEY) && !worker.log().contains("token-of-the-session"));
 }
 
-/// The one Cove session of a Managed Agents session.
+/// Returns the only Cove session of a Managed Agents session.
 fn cove_session(server: &Server, session: &str) -> Value {
     let path = format!("/v1/sessions?metadata.anthropic_session={session}");
     let found = server.client().get(&path).json()["sessions"].as_array().unwrap().clone();
@@ -213,7 +213,7 @@ fn files_are_kept_over_a_pause_and_a_restart_of_the_worker() {
     let before = cove_session(&server, "sesn_kept");
     assert_eq!(before["state"], "paused", "{before}");
     drop(first);
-    // The next one is killed in the middle of a turn, without a word to anybody.
+    // The second worker is killed in the middle of a turn, and cannot report it.
     let mut second = WorkerProcess::cove(&server, &plane, &[]);
     plane.say("sesn_kept", "go on");
     assert_eq!(plane.ok("sesn_kept", "read", json!({ "file_path": "kept.txt" })), "kept");
@@ -268,7 +268,7 @@ fn a_control_plane_that_goes_away_gets_each_result_once() {
         let sleep = wait_for_sleep(&marker);
         plane.set_outage(Some(outage));
         process::end(sleep);
-        // The result exists, but the plane does not accept it.
+        // The result exists, but the control plane does not accept it.
         until("an attempt to send the result", SOON, || {
             let log = worker.log();
             let is_tried = log
@@ -286,7 +286,7 @@ fn a_control_plane_that_goes_away_gets_each_result_once() {
     assert_eq!(work.claims.len(), 1, "{work:?}");
 }
 
-/// A number that makes the arguments of a program its own.
+/// Returns a number that makes the arguments of a program unique.
 fn process_number() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -324,7 +324,7 @@ fn a_command_that_runs_ends_with_an_interrupt_a_stop_and_a_lost_lease() {
     let worker = WorkerProcess::cove(&server, &plane, &[]);
     let begin = || {
         let marker = format!("86{}", process_number());
-        // It ignores signals that ask it to end.
+        // The command ignores signals that ask it to end.
         let command = format!("trap '' HUP TERM INT; sleep {marker}; sleep {marker}");
         let call = plane.begin("sesn_cut", "bash", json!({ "command": command }));
         wait_for_sleep(&marker);
@@ -343,14 +343,14 @@ fn a_command_that_runs_ends_with_an_interrupt_a_stop_and_a_lost_lease() {
     plane.wait_for_work("sesn_cut", "stopped");
     assert_eq!(plane.results(&call), [Value::Null; 0]);
 
-    // The call is still open: the next worker runs it, and loses its lease.
+    // The call is still open: the worker runs it again, and loses its lease.
     plane.say("sesn_cut", "go on");
     wait_for_sleep(&marker);
     plane.steal("sesn_cut");
     worker.wait_for("lease_lost");
     wait_until_gone(&marker);
     assert_eq!(plane.results(&call), [Value::Null; 0]);
-    // What another worker has is not stopped by this one.
+    // The worker does not stop an item that another worker has claimed.
     assert_eq!(plane.works("sesn_cut").last().unwrap().state, "active");
 }
 
@@ -374,10 +374,10 @@ fn a_worker_that_is_stopped_finishes_its_call_and_returns_the_rest() {
     assert!(text_of(&plane.result(&running)).1.contains("finished"));
     assert_eq!(first.wait(), 0);
     assert_eq!(plane.results(&waiting), [Value::Null; 0]);
-    // Long before the lease would have ended by itself, another worker goes on.
+    // Long before the lease would expire, another worker continues.
     let mut second = WorkerProcess::cove(&server, &plane, &[]);
     assert_eq!(text_of(&plane.result(&waiting)), (false, "finished\nother".to_owned()));
-    // A second signal leaves nothing running.
+    // After a second signal, no program is left.
     let marker = format!("84{}", process_number());
     plane.begin("sesn_drain", "bash", json!({ "command": format!("sleep {marker}") }));
     wait_for_sleep(&marker);
@@ -413,12 +413,12 @@ fn nothing_runs_without_permission_and_tools_of_others_are_left_alone() {
     for call in [&denied, &refused, &foreign] {
         assert_eq!(plane.results(call), [Value::Null; 0]);
     }
-    // A session with memories that cannot be mounted is not run without them.
+    // A session whose memory stores cannot be mounted is not run without them.
     let memories = json!([{ "type": "memory_store", "id": "mem_1" }]);
     plane.session_with("sesn_memory", None, memories);
     plane.wait_for_work("sesn_memory", "stopped");
     assert!(worker.wait_for("failed").to_string().contains("memory stores"));
-    // A session that is deleted takes its files with it.
+    // The Cove session of a deleted session is ended, and its files are deleted.
     let session = cove_session(&server, "sesn_ask")["id"].as_str().unwrap().to_owned();
     plane.delete("sesn_ask");
     Sessions::from(&server).wait_for(&session, "ended", "cold");
@@ -473,13 +473,13 @@ fn hostile_inputs_are_errors_of_the_tool() {
         let text = plane.fails("sesn_hostile", tool, input);
         assert!(text.starts_with(&format!("{tool}: ")), "{tool} {input_text:.100}: {text:.300}");
     }
-    // What looks like an option or a command is a pattern.
+    // Patterns that resemble options or commands are treated as patterns.
     for pattern in
         ["-f/etc/passwd", "--help", "$(touch hacked)", "`touch hacked`", "'; touch hacked;'"]
     {
         assert_eq!(ok("grep", json!({ "pattern": pattern })), "no matches", "{pattern}");
     }
-    // Long output is cut: of commands the end is kept, of searches the beginning.
+    // Long output is truncated: the end of a command's output is kept, the beginning of a search's.
     let output = ok("bash", json!({ "command": "seq 1 2000000" }));
     assert!(output.starts_with("[output truncated]\n") && output.ends_with("\n2000000"));
     assert!(output.len() < 110_000, "{}", output.len());
@@ -493,14 +493,14 @@ fn hostile_inputs_are_errors_of_the_tool() {
     assert!(
         output.lines().count() == 201 && output.ends_with("[100 more; use a narrower pattern]")
     );
-    // The shell survives what breaks those that are fed naively.
+    // Input that would break a naively driven shell leaves it working.
     for command in ["echo 'open", "cat <<EOF", "if true; then", "exec 0<&-; read x", "((", "}"] {
         plane.call("sesn_hostile", "bash", json!({ "command": command }));
         assert_eq!(ok("bash", json!({ "command": "echo alive" })), "alive", "{command}");
     }
     plane.fails("sesn_hostile", "bash", json!({ "command": "exit 3" }));
     ok("bash", json!({ "restart": true }));
-    // An edit keeps the permission to execute.
+    // An edit preserves the execute permission.
     ok("edit", json!({ "file_path": "run.sh", "old_string": "run", "new_string": "ran" }));
     assert_eq!(ok("bash", json!({ "command": "./run.sh; ls hacked 2>/dev/null; true" })), "ran");
     assert!(!worker.log().contains("result_refused"), "{}", worker.log());
@@ -512,7 +512,7 @@ fn the_key_is_nowhere_in_the_sandbox() {
     let (server, plane) = (serve_sessions(""), ManagedPlane::start());
     plane.session("sesn_key", Some("token-of-the-session"));
     let worker = WorkerProcess::cove(&server, &plane, &[]);
-    // The parts are put together inside, so that the search does not find itself.
+    // The secrets are assembled in the sandbox, so that the search does not find its own command.
     let command = "set +e; a=KEY-OF-THE; b=ENVIRONMENT; c=token-of; d=the-session; \
         { env; cat /proc/*/environ /proc/*/cmdline; \
           grep -rhs -e \"$a-$b\" -e \"$c-$d\" /workspace /home /tmp /etc /run /var /dev/shm; } \
@@ -521,7 +521,8 @@ fn the_key_is_nowhere_in_the_sandbox() {
     let text = plane.ok("sesn_key", "bash", json!({ "command": command }));
     let numbers: Vec<u64> = text.lines().map(|line| line.trim().parse().unwrap()).collect();
     assert!(numbers[0] > 10 && numbers[1] == 0, "{text}");
-    // Nor does the server know it: not in its log, nor in a file of its data directory.
+    // The server does not store the key either: neither in its log, nor in a file of its data
+    // directory.
     let data = server.data_dir();
     let found = Command::new("grep").args(["-rlsF", KEY]).arg(&data).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&found.stdout), "");
@@ -573,7 +574,7 @@ fn a_worker_that_cannot_work_says_so() {
     }
     let (ended, output_bytes) = run(&["--environment-key-file", key]);
     assert!(ended == 2 && output_bytes.contains("--environment"), "{ended} {output_bytes}");
-    // A token without the scope is refused before anything is claimed.
+    // A token without the scope is rejected before any item is claimed.
     let stranger = server
         .command("token")
         .args(["create", "--name", "x", "--scope", "executions"])
@@ -581,7 +582,7 @@ fn a_worker_that_cannot_work_says_so() {
         .unwrap();
     let token = scratch.file("token", stranger.stdout);
     let with_token = ["--environment-key-file", key, "--token-file", token.to_str().unwrap()];
-    // The server takes note of a new token within a second.
+    // The server reads a new token within a second.
     until("a refusal of the scope", SOON, || {
         let (ended, output_bytes) = run(&[&plain[..], &with_token].concat());
         assert_eq!(ended, 125, "{output_bytes}");

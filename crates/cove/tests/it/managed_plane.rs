@@ -1,7 +1,7 @@
-//! A control plane of Claude Managed Agents' self-hosted environments, of the published types: the
-//! work queue with its leases, and sessions with their events. The test is the model: it says what
-//! the agent calls. Anthropic's own worker is driven with it in `managed_agents.rs`, which shows
-//! that it speaks the protocol.
+//! Control plane of Claude Managed Agents' self-hosted environments, with the published types: the
+//! work queue with its leases, and sessions with their events. The test takes the place of the
+//! model: it decides which tools the agent calls. `managed_agents.rs` also runs Anthropic's own
+//! worker with it, which shows that it speaks the protocol.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -19,12 +19,12 @@ use testkit::Stopwatch;
 use crate::support::SOON;
 
 pub(crate) const ENVIRONMENT: &str = "env_test";
-/// The environment's key. Nothing of it may be seen in a sandbox.
+/// Key of the environment, which must not be visible in a sandbox.
 pub(crate) const KEY: &str = "sk-ant-oat01-KEY-OF-THE-ENVIRONMENT";
 const BETA: &str = "managed-agents-2026-04-01";
 /// Time after which an unacknowledged item is handed out again.
 const RECLAIM: Duration = Duration::from_secs(5);
-/// Time that an event is looked for before the state is looked at again.
+/// Maximum wait for an event before the state is checked again.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Response of the plane during an outage.
@@ -32,20 +32,20 @@ const TICK: Duration = Duration::from_millis(50);
 pub(crate) enum PlaneOutage {
     /// Connections are closed without an answer.
     Gone,
-    /// Every answer is 529, with a second to wait.
+    /// Every response is 529, with a `retry-after` of one second.
     Overloaded,
 }
 
-/// A unit of work as the plane knows it.
+/// Unit of work as the control plane stores it.
 #[derive(Clone, Debug)]
 pub(crate) struct PlaneWork {
     pub(crate) id: String,
     pub(crate) session: String,
     pub(crate) state: &'static str,
-    /// Workers that it was handed to.
+    /// Workers that have claimed it.
     pub(crate) claims: Vec<String>,
     last_heartbeat: Option<String>,
-    /// Times since the plane has started.
+    /// Time since the control plane started.
     polled: Option<Duration>,
     lease_ends: Option<Duration>,
 }
@@ -64,7 +64,7 @@ struct PlaneState {
     works: Vec<PlaneWork>,
     sessions: BTreeMap<String, PlaneSession>,
     outage: Option<PlaneOutage>,
-    /// Every request, by its line, with its authorization.
+    /// Request line and authorization of every request.
     requests: Vec<(String, String)>,
     counter: u64,
     ttl_s: u64,
@@ -77,7 +77,7 @@ struct PlaneShared {
     changed: Condvar,
 }
 
-/// The control plane. Ends with the value.
+/// Control plane, which stops on drop.
 pub(crate) struct ManagedPlane {
     address: SocketAddr,
     shared: Arc<PlaneShared>,
@@ -85,7 +85,7 @@ pub(crate) struct ManagedPlane {
 }
 
 impl ManagedPlane {
-    /// Starts a plane whose leases last long.
+    /// Starts a control plane with long leases.
     pub(crate) fn start() -> ManagedPlane {
         ManagedPlane::start_with_ttl(60)
     }
@@ -107,7 +107,7 @@ impl ManagedPlane {
                     break;
                 }
                 let shared = Arc::clone(&accepted);
-                // A client that goes away in the middle is no failure of the plane.
+                // A client that disconnects in the middle is no failure of the control plane.
                 let serve = move || drop(stream.and_then(|stream| shared.serve(stream)));
                 serving.retain(|it| !it.is_finished());
                 serving.push(thread::spawn(serve));
@@ -123,7 +123,7 @@ impl ManagedPlane {
         format!("http://{}", self.address)
     }
 
-    /// Makes a session, with work for it. With a token, calls about it must bring that.
+    /// Creates a session with work for it. If it has a token, requests about it must send that.
     pub(crate) fn session(&self, id: &str, token: Option<&str>) {
         self.session_with(id, token, json!([]));
     }
@@ -141,7 +141,7 @@ impl ManagedPlane {
         self.say(id, "go");
     }
 
-    /// A message of the user's, which queues work when none is under way.
+    /// Sends a user message, which queues work unless there is some in progress.
     pub(crate) fn say(&self, session: &str, text: &str) {
         let mut state = self.shared.state.lock();
         state.append(
@@ -158,14 +158,14 @@ impl ManagedPlane {
         self.shared.changed.notify_all();
     }
 
-    /// Emits an event; its id.
+    /// Emits an event, and returns its id.
     pub(crate) fn emit(&self, session: &str, event: Value) -> String {
         let id = self.shared.state.lock().append(session, event);
         self.shared.changed.notify_all();
         id
     }
 
-    /// Calls a tool and says that the session waits for it; the call's id.
+    /// Calls a tool, and announces that the session waits for the result. Returns the call's id.
     pub(crate) fn begin(&self, session: &str, tool: &str, input: Value) -> String {
         self.begin_with(session, tool, input, "allow")
     }
@@ -187,7 +187,7 @@ impl ManagedPlane {
         id
     }
 
-    /// Ends the turn.
+    /// Ends the current turn.
     pub(crate) fn end_turn(&self, session: &str) {
         let reason = json!({ "type": "end_turn" });
         self.emit(session, json!({ "type": "session.status_idle", "stop_reason": reason }));
@@ -206,13 +206,13 @@ impl ManagedPlane {
         })
     }
 
-    /// Calls a tool and waits; whether it failed, and its text.
+    /// Calls a tool and waits. Returns whether it failed, and its text.
     pub(crate) fn call(&self, session: &str, tool: &str, input: Value) -> (bool, String) {
         let id = self.begin(session, tool, input);
         text_of(&self.result(&id))
     }
 
-    /// The same where it must succeed.
+    /// Calls a tool that must succeed, and returns its text.
     pub(crate) fn ok(&self, session: &str, tool: &str, input: Value) -> String {
         let input_text = input.to_string();
         let (is_error, text) = self.call(session, tool, input);
@@ -220,7 +220,7 @@ impl ManagedPlane {
         text
     }
 
-    /// The same where it must fail.
+    /// Calls a tool that must fail, and returns its text.
     pub(crate) fn fails(&self, session: &str, tool: &str, input: Value) -> String {
         let input_text = input.to_string();
         let (is_error, text) = self.call(session, tool, input);
@@ -228,12 +228,12 @@ impl ManagedPlane {
         text
     }
 
-    /// All results of a call that came, of which there must be one.
+    /// Returns all results of a call that have arrived.
     pub(crate) fn results(&self, call: &str) -> Vec<Value> {
         self.shared.state.lock().results_of(call)
     }
 
-    /// All work of a session.
+    /// Returns all work of a session.
     pub(crate) fn works(&self, session: &str) -> Vec<PlaneWork> {
         let state = self.shared.state.lock();
         state.works.iter().filter(|work| work.session == session).cloned().collect()
@@ -262,13 +262,13 @@ impl ManagedPlane {
         work.lease_ends = None;
     }
 
-    /// Is out of order, or in order again. Streams of events are cut.
+    /// Begins or ends an outage. Event streams are closed by it.
     pub(crate) fn set_outage(&self, outage: Option<PlaneOutage>) {
         self.shared.state.lock().outage = outage;
         self.shared.changed.notify_all();
     }
 
-    /// Requests so far that have this in their line, with their authorization.
+    /// Returns the requests so far whose line contains `part`, with their authorization.
     pub(crate) fn requests(&self, part: &str) -> Vec<(String, String)> {
         let state = self.shared.state.lock();
         state.requests.iter().filter(|(line, _)| line.contains(part)).cloned().collect()
@@ -286,7 +286,7 @@ impl Drop for ManagedPlane {
     fn drop(&mut self) {
         self.shared.state.lock().is_over = true;
         self.shared.changed.notify_all();
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         drop(TcpStream::connect(self.address));
         if let Some(accepting) = self.accepting.take() {
             drop(accepting.join());
@@ -294,7 +294,7 @@ impl Drop for ManagedPlane {
     }
 }
 
-/// Whether a result is an error, and its text.
+/// Returns whether a result is an error, and its text.
 pub(crate) fn text_of(result: &Value) -> (bool, String) {
     let blocks = result["content"].as_array().unwrap();
     let text: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
@@ -339,7 +339,7 @@ impl PlaneState {
         results.filter(|event| event["tool_use_id"] == call).cloned().collect()
     }
 
-    /// Items of lost workers are queued again.
+    /// Queues the items of lost workers again.
     fn expire(&mut self) {
         let now = self.now();
         for work in &mut self.works {
@@ -428,7 +428,7 @@ impl PlaneAnswer {
     }
 }
 
-/// A request as the plane reads it.
+/// Parsed request.
 struct PlaneRequest {
     method: String,
     path: Vec<String>,
@@ -522,7 +522,8 @@ impl PlaneShared {
         stream.write_all(body.as_bytes())
     }
 
-    /// Whether a request brings the key, or the token of a session, and the version of the beta.
+    /// Returns whether a request has the environment's key or the token of its session, and the
+    /// beta header.
     fn is_known(&self, request: &PlaneRequest, session: Option<&str>) -> bool {
         if !request.header("anthropic-beta").split(',').any(|it| it.trim() == BETA) {
             return false;
@@ -623,7 +624,7 @@ impl PlaneShared {
                     "tools": [], "skills": [], "mcp_servers": [], "model": { "id": "m" } },
             })),
             ("GET", ["events"]) => {
-                // Small pages, so that there are several.
+                // Pages are small, so that there are several.
                 let from: usize =
                     request.query.get("page").map(|page| page.parse().unwrap()).unwrap_or(0);
                 let until = (from + 3).min(session.events.len());
@@ -655,7 +656,7 @@ impl PlaneShared {
         }
     }
 
-    /// Sends events as they happen, until the session or the plane is over.
+    /// Sends events as they are emitted, until the session is deleted or the control plane stops.
     fn stream(&self, mut stream: TcpStream, id: &str) -> std::io::Result<()> {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
                     connection: close\r\n\r\n";
@@ -680,7 +681,7 @@ impl PlaneShared {
             if is_over {
                 return Ok(());
             }
-            // A closed connection is noticed here.
+            // Writing detects a closed connection.
             stream.write_all(b"event: ping\ndata: {\"type\": \"ping\"}\n\n")?;
         }
     }

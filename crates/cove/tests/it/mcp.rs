@@ -1,5 +1,5 @@
 //! The Model Context Protocol: its official SDKs, inspector and conformance suite, and Claude's
-//! command line, unmodified, and what they do not show.
+//! command line, unmodified, and behaviour that they do not cover.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -97,7 +97,7 @@ fn compat() -> PathBuf {
     Path::new(COMPAT).join("mcp")
 }
 
-/// Clients for Node.js, installed once below the target directory.
+/// Returns the directory of clients for Node.js, installed once below the target directory.
 fn project() -> &'static Path {
     static PROJECT: OnceLock<PathBuf> = OnceLock::new();
     PROJECT.get_or_init(|| {
@@ -112,7 +112,7 @@ fn node() -> Command {
     node
 }
 
-/// Arguments that have a client start `cove mcp`.
+/// Returns the command line with which a client starts `cove mcp`.
 fn bridge(server: &Server) -> Vec<String> {
     let data_dir = server.data_dir().to_str().unwrap().to_owned();
     [COVE, "mcp", "--data-dir", &data_dir].map(str::to_owned).to_vec()
@@ -188,7 +188,7 @@ fn the_inspector_lists_and_calls_tools() {
     assert_eq!(refused.status.code(), Some(NOT_AUTHORIZED), "{refused:?}");
 }
 
-/// A proxy that adds the server's token to requests.
+/// Proxy that adds the server's token to requests.
 struct TokenProxy {
     process: Child,
     url: String,
@@ -215,8 +215,8 @@ impl Drop for TokenProxy {
     }
 }
 
-/// The suite sends no token, so that a proxy adds it. What needs tools of the suite is tested in
-/// `crates/mcp/tests/conformance`.
+/// The suite sends no token, so a proxy adds it. Scenarios that need the suite's own tools are
+/// tested in `crates/mcp/tests/conformance`.
 #[test]
 fn the_endpoint_conforms_where_no_tools_of_the_suite_are_needed() {
     let _guard = beside_others();
@@ -281,7 +281,7 @@ fn claudes_command_line_calls_a_tool() {
 }
 
 fn post(client: &Client, headers: &[(&str, &str)], body: &str) -> Response {
-    // The client's default host name belongs to no server.
+    // Servers reject the client's default host name.
     let host = client.address().to_string();
     let named = headers.iter().any(|(name, _)| *name == "host");
     let host = (!named).then_some(("host", &*host));
@@ -292,7 +292,7 @@ fn post(client: &Client, headers: &[(&str, &str)], body: &str) -> Response {
     client.send(&request.body(body))
 }
 
-/// A stateless request with the headers that belong to it.
+/// Sends a stateless request with the headers that it requires.
 pub(crate) fn stateless(client: &Client, method: &str, params: Value) -> Response {
     let mut params = params;
     params["_meta"] = json!({
@@ -355,7 +355,7 @@ fn requests_that_are_not_of_the_protocol_are_refused_as_it_says() {
     }
     let unknown = stateless(&client, "no/such", json!({}));
     assert_eq!((unknown.status, unknown.json()["error"]["code"].as_i64()), (404, Some(-32_601)));
-    // Nothing that can be subscribed to is declared, so that this is no method.
+    // The server declares nothing that can be subscribed to, so this method does not exist.
     let declared = stateless(&client, "server/discover", json!({})).json();
     let capabilities = declared["result"]["capabilities"].clone();
     assert!(capabilities["tools"].is_object(), "{declared}");
@@ -414,7 +414,7 @@ fn a_token_has_the_tools_that_it_is_for() {
     assert_eq!(read["error"]["code"], -32_602, "{read}");
 }
 
-/// A stateless request of a client that takes tasks.
+/// Sends a stateless request of a client that supports tasks.
 fn with_tasks(client: &Client, method: &str, subject: &str, params: Value) -> Response {
     let mut params = params;
     params["_meta"] = json!({
@@ -452,7 +452,7 @@ fn a_program_that_runs_for_long_is_a_task_of_the_queue() {
     assert_eq!(made["resultType"], "task", "{made}");
     let id = made["taskId"].as_str().unwrap().to_owned();
     assert_eq!(task(&client, "tasks/get", &id).json()["result"]["status"], "working");
-    // It is an execution like any other, and its owner's alone.
+    // The task is an ordinary execution, visible only to its owner.
     assert_eq!(client.get(&format!("/v1/executions/{id}")).status, 200);
     let other = server.other_client("other", &[]);
     for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
@@ -475,7 +475,7 @@ fn a_program_that_runs_for_long_is_a_task_of_the_queue() {
     let id = made["taskId"].as_str().unwrap().to_owned();
     wait_for_sleep("97643.2");
     for _ in 0..2 {
-        // Also when it is over: that is no error of who cancels.
+        // A second cancellation, after the end of the task, is no error.
         let ack = task(&client, "tasks/cancel", &id).json();
         assert_eq!(ack["result"], json!({ "resultType": "complete" }), "{ack}");
         until("the task to be cancelled", SOON, || {

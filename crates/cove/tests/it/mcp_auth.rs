@@ -1,5 +1,5 @@
-//! Tokens of an identity provider at the endpoint of tools for agents: accepted tokens, and every
-//! way to forge one.
+//! Tokens of an identity provider at the MCP endpoint: accepted tokens, and all kinds of forged
+//! ones.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -22,7 +22,7 @@ fn text(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Keys of an issuer, made for this run.
+/// Keys of an issuer, generated for this run.
 struct TokenSigner {
     rsa: RsaKeyPair,
     ec: EcdsaKeyPair,
@@ -41,7 +41,7 @@ impl TokenSigner {
         TokenSigner { rsa, ec: EcdsaKeyPair::from_pkcs8(signing, made.as_ref(), &random).unwrap() }
     }
 
-    /// The set of keys that the issuer publishes.
+    /// Returns the key set that the issuer publishes.
     fn keys(&self) -> Value {
         let rsa = PublicKeyComponents::<Vec<u8>>::from(self.rsa.public());
         let point = self.ec.public_key().as_ref();
@@ -120,7 +120,7 @@ fn tokens_of_an_issuer_are_honoured_for_their_audience_tenant_and_scopes() {
     let receiver = Receiver::start(move |_| answer);
     let server = serve(&receiver.url());
 
-    // Whoever has no token is told where there are some.
+    // The response to a client without a token refers to the metadata that name the issuers.
     let refused = list(&server.client().anonymous());
     let challenge = refused.header("www-authenticate").unwrap().to_owned();
     assert_eq!(refused.status, 401);
@@ -159,7 +159,7 @@ fn tokens_of_an_issuer_are_honoured_for_their_audience_tenant_and_scopes() {
     assert_eq!(shop.get(&format!("/v1/sessions/{session}")).status, 200);
     let elsewhere = server.other_client("of-others", &["--tenant", "others"]);
     assert_eq!(elsewhere.get(&format!("/v1/sessions/{session}")).status, 404);
-    // Administrative scopes that a token claims grant nothing.
+    // Administrative scopes in such a token grant nothing.
     let greedy = claims("executions tenants tokens agents catalog");
     let greedy = with_token(&server, &signer.token("ES256", "ec", &greedy));
     for path in ["/v1/tenants", "/v1/agents", "/v1/tokens"] {
@@ -171,7 +171,7 @@ fn tokens_of_an_issuer_are_honoured_for_their_audience_tenant_and_scopes() {
     assert!(ended.status < 300, "{}", ended.text());
 }
 
-/// Sends tokens that are forged or for others.
+/// Checks that tokens which are forged or for another audience are rejected.
 fn check_forged(server: &Server, signer: &TokenSigner) {
     let with = |name: &str, value: Value| {
         let mut all = claims("executions");

@@ -15,13 +15,13 @@ use crate::promql::{Metric, Metrics, Query, check_query, label_values};
 use crate::sessions_support::{Sessions, config};
 use crate::support::{COVE, SOON, beside_others, run, shell};
 
-/// Families that have no sample while nothing fails: name, type and labels, as the documentation
-/// has them.
+/// Families that have no sample while nothing fails: name, type and labels according to the
+/// documentation.
 const OF_FAILURES: &[(&str, &str, &[&str])] = &[
     ("cove_store_transaction_errors_total", "counter", &["name"]),
     ("cove_store_transaction_retries_total", "counter", &["name"]),
 ];
-/// What Prometheus itself says of a server, and the labels that it gives to all that it reads.
+/// Metric that Prometheus itself records for a server, and the labels that it adds to all samples.
 const UP: (&str, &str) = ("up", "gauge");
 const OF_PROMETHEUS: &[&str] = &["job", "instance"];
 
@@ -33,7 +33,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(monitoring().join(name)).unwrap()
 }
 
-/// One alert of the rules.
+/// One alerting rule.
 #[derive(Debug, Default)]
 struct AlertRule {
     name: String,
@@ -41,8 +41,8 @@ struct AlertRule {
     lines: Vec<String>,
 }
 
-/// The alerts of `cove.rules.yml`. Prometheus' own tool checks that it is YAML, and how many there
-/// are.
+/// Returns the alerts of `cove.rules.yml`. Prometheus' own tool checks that it is YAML, and the
+/// number of alerts.
 fn alerts() -> Vec<AlertRule> {
     let mut found: Vec<AlertRule> = Vec::new();
     let mut in_expr = false;
@@ -68,7 +68,7 @@ fn alerts() -> Vec<AlertRule> {
     found
 }
 
-/// A server that has done some of everything, so that every family has samples.
+/// Server that has done some of each kind of work, so that every family has samples.
 struct Worker {
     server: Server,
     _neighbours: Box<dyn std::any::Any>,
@@ -80,7 +80,7 @@ fn worked() -> Worker {
     let tls = format!("tls.cert = {:?}\ntls.key = {:?}\n", own.certificate, own.key);
     let (postgres, mariadb, tenants) = databases();
     let tenants = tenants.replacen("[bouncer]\n", &format!("[bouncer]\n{tls}"), 1);
-    // Nobody asks the model, but with one there are figures of it.
+    // No request uses the model, but its metrics exist only if one is configured.
     let sessions = config("resident_max = 1\nready = 0\nmodel.url = \"http://127.0.0.1:9\"\n");
     let server = Server::start_with(COVE, &[], Some(&(tls + &sessions + &tenants)));
     let client = server.client();
@@ -91,7 +91,7 @@ fn worked() -> Worker {
     let job = submit(&client, &shell("echo later"));
     assert_eq!(ended(&client, &job)["state"], "finished");
 
-    // The second takes the place of the first.
+    // The second session evicts the first.
     let sessions = Sessions::from(&server);
     for _ in 0..2 {
         sessions.create(&json!({}));
@@ -103,7 +103,7 @@ fn worked() -> Worker {
     assert_eq!(clerk.value("SELECT count(*) FROM items"), "100");
     clerk.fail("SELECT 1 / 0");
     clerk.run("CREATE TEMP TABLE kept (x int)");
-    // The connection that has the table is still this client's.
+    // The client is pinned to the connection that has the table.
     assert_eq!(clerk.value("SELECT count(*) FROM kept"), "0");
     clerk.close();
 
@@ -114,7 +114,7 @@ fn page(client: &Client) -> String {
     client.send(&Request::new("GET", "/metrics").header("accept", "text/plain")).text()
 }
 
-/// Metrics of the server, once it is idle and all its work has been counted.
+/// Returns the metrics of the server, once it is idle and all its work has been counted.
 fn settled_page(client: &Client) -> String {
     until("figures of all that was done", SOON, || {
         let text = page(client);
@@ -136,12 +136,12 @@ fn settled_page(client: &Client) -> String {
     })
 }
 
-/// Metrics of a page without buckets and comments, for a message.
+/// Returns a metrics page without buckets and comments, for an error message.
 fn figures_text(page: &str) -> String {
     page.lines().filter(|line| !line.contains("_bucket") && !line.starts_with('#')).collect()
 }
 
-/// Figures that can be told from what the server was started with, and from where it is.
+/// Checks values that follow from the server's configuration and from its host.
 fn check_figures(page: &str) {
     let figure = |name: &str| -> f64 {
         let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -173,7 +173,7 @@ fn known(page: &str) -> Metrics {
     metrics
 }
 
-/// Every query below a value of the dashboard, with where it is.
+/// Collects every query below a value of the dashboard, with its location.
 fn queries_of(value: &Value, place: &str, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) => {
@@ -191,7 +191,7 @@ fn queries_of(value: &Value, place: &str, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// Panels have what makes them readable, and none covers another.
+/// Checks that panels have a description, a unit and the dashboard's variables, and do not overlap.
 fn check_panels(dashboard: &Value) {
     let (mut ids, mut taken) = (BTreeSet::new(), BTreeMap::new());
     for panel in dashboard["panels"].as_array().unwrap() {
@@ -250,7 +250,7 @@ fn the_dashboard_and_the_alerts_ask_for_what_a_server_shows() {
     no_alert_fires(&page);
 }
 
-/// Has Prometheus' own parser read every query, as rules that record something.
+/// Checks the syntax of every query with Prometheus' own parser, as recording rules.
 fn check_syntax(queries: &[(String, String)]) {
     let mut rules = "groups:\n  - name: dashboard\n    rules:\n".to_owned();
     for (number, (_, expr)) in queries.iter().enumerate() {
@@ -263,7 +263,7 @@ fn check_syntax(queries: &[(String, String)]) {
     promtool(&["check", "rules", file.to_str().unwrap()]);
 }
 
-/// Names and lines of headings, as links to sections have them.
+/// Returns the names of headings in the form that links to sections use.
 fn anchors(markdown: &str) -> Vec<String> {
     let headings = markdown.lines().filter(|line| line.starts_with('#'));
     let slug = |line: &str| {
@@ -303,7 +303,7 @@ fn every_alert_says_who_how_bad_and_what_to_do() {
     promtool(&["test", "rules", "cove.rules.test.yml"]);
 }
 
-/// Runs Prometheus' tool beside the rules, which must succeed; returns its output.
+/// Runs Prometheus' tool in the directory of the rules; it must succeed. Returns its output.
 fn promtool(arguments: &[&str]) -> String {
     let mut command = Command::new("promtool");
     command.args(arguments).current_dir(monitoring());
@@ -313,14 +313,14 @@ fn promtool(arguments: &[&str]) -> String {
     text.concat()
 }
 
-/// Checks that a server which stays as it is, and is well, sets off no alert.
+/// Checks that no alert fires for a healthy server whose metrics do not change.
 fn no_alert_fires(page: &str) {
     let rules = read("cove.rules.yml");
     let mut series = vec![("up{job=\"cove\",instance=\"one\"}".to_owned(), "1".to_owned())];
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let (name, value) = line.rsplit_once(' ').unwrap();
         let (name, labels) = name.split_once('{').unwrap_or((name, "}"));
-        // How full this machine's disk is, is not what is tested.
+        // The free disk space of this machine is not under test.
         if !rules.contains(name) || name.starts_with("cove_data_dir_") || value == "NaN" {
             continue;
         }

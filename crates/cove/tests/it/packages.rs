@@ -1,4 +1,4 @@
-//! Packages: made of this binary, installed into a system of their own, started, used and removed.
+//! Packages: built from this binary, installed into a separate system, started, used and removed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,12 +14,12 @@ use testkit::{Host, Scratch, Watch};
 
 use crate::support::{COVE, SOON, alone_on_host, beside_others};
 
-/// The version of Debian that packages are installed into: the one with the oldest C library that
-/// they are for.
+/// Debian release that packages are installed into: the supported one with the oldest C library.
 const SUITE: &str = "bookworm";
 
-/// Enters the system below `$1` with everything of the host's kernel that a machine has. Not by
-/// chroot(2): in there nobody makes user namespaces, which owners of files on disks are mapped by.
+/// Enters the system below `$1`, with `/sys`, `/proc` and `/dev` as on a real machine. It does not
+/// use chroot(2), because a process in a chroot cannot create user namespaces, which map the owners
+/// of files on disks.
 const ENTER: &str = "set -e; root=$1; shift
     mount --make-rprivate /; mount --bind $root $root; mount --rbind /sys $root/sys
     mount -t proc proc $root/proc; mount --rbind /dev $root/dev
@@ -44,8 +44,8 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The packages of this binary, made once for all tests. `TEST_PACKAGES` names a directory of
-/// others, such as those of `make dist`.
+/// Returns the packages of this binary, built once for all tests. `TEST_PACKAGES` names a directory
+/// of others, such as those of `make dist`.
 fn packages() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -60,7 +60,7 @@ fn packages() -> &'static Path {
     })
 }
 
-/// The one package of a kind.
+/// Returns the only package of a kind.
 fn package(extension: &str) -> PathBuf {
     let entries = fs::read_dir(packages()).unwrap().map(|entry| entry.unwrap().path());
     let mut found = entries.filter(|path| path.to_string_lossy().ends_with(extension));
@@ -69,12 +69,12 @@ fn package(extension: &str) -> PathBuf {
     only
 }
 
-/// A small system of Debian, which is made once and copied.
+/// Returns a small Debian system, which is built once and copied.
 fn debian() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
         let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("debian-{SUITE}"));
-        // The last that is written there.
+        // This file is written last.
         if !root.join("made").is_file() {
             drop(fs::remove_dir_all(&root));
             let mut targets = Command::new("apt-get");
@@ -89,10 +89,10 @@ fn debian() -> &'static Path {
     })
 }
 
-/// Where tools of root are as well, whoever runs the tests.
+/// Search path with the directories of root's tools, regardless of the user who runs the tests.
 const PATH_OF_ROOT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A system that a package is installed into.
+/// System that a package is installed into.
 struct InstalledSystem {
     _scratch: Scratch,
     root: PathBuf,
@@ -107,7 +107,8 @@ impl InstalledSystem {
         InstalledSystem { _scratch: scratch, root }
     }
 
-    /// A command of the system, in namespaces of its own, with which all that it starts ends.
+    /// Returns a command of the system in separate namespaces. All processes that it starts end
+    /// with it.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, "enter"]);
@@ -120,7 +121,7 @@ impl InstalledSystem {
         text(&finished(&mut self.command(arguments)))
     }
 
-    /// All files, but what tools of packages and of accounts keep for themselves.
+    /// Returns all files except the state of package tools and account tools.
     fn files(&self) -> BTreeSet<String> {
         let listed = finished(Command::new("find").arg(".").current_dir(&self.root));
         let own = ["./var/lib/dpkg/", "./var/log/", "./root/", "./run/", "./etc/"];
@@ -130,7 +131,7 @@ impl InstalledSystem {
         text(&listed).lines().filter(is_kept).map(str::to_owned).collect()
     }
 
-    /// Starts the server as its unit does, uses it as its user would, and ends it.
+    /// Starts the server as its unit does, uses it as a user would, and stops it.
     fn serve_and_use(&self) {
         let unit = self.root.join("usr/lib/systemd/system/cove.service");
         let unit = fs::read_to_string(unit).unwrap();
@@ -169,7 +170,7 @@ impl InstalledSystem {
     }
 }
 
-/// A command of a system that ends with its value, and with it all that it has started.
+/// Command of a system, killed on drop together with all processes that it has started.
 struct RunningSystem(Child);
 
 impl Drop for RunningSystem {
@@ -180,7 +181,7 @@ impl Drop for RunningSystem {
     }
 }
 
-/// What every package has, by the place where the system looks for it.
+/// Asserts that a system has the files of every package at the paths where it searches for them.
 fn assert_complete(system: &InstalledSystem, completions_of_zsh: &str) {
     for path in [
         "usr/bin/cove",
@@ -217,7 +218,7 @@ fn units_are_what_the_service_manager_understands() {
     }
     let verified = verify.output().unwrap();
     let complaints = String::from_utf8_lossy(&verified.stderr).into_owned();
-    // Versions before 254 do not know it, ignore it and say so.
+    // Versions of systemd before 254 report `DelegateSubgroup` as unknown, and ignore it.
     let ours = complaints.lines().filter(|it| it.contains("cove") && !it.contains("Subgroup"));
     assert_eq!(ours.collect::<Vec<_>>(), Vec::<&str>::new());
 }
@@ -251,7 +252,7 @@ fn a_package_of_rpm_is_installed_started_used_and_erased() {
     let _guard = alone_on_host();
     let system = InstalledSystem::new(".rpm");
     let (before, host) = (system.files(), Host::snapshot(&Watch::default()));
-    // The tool is the host's, and of what the system has it knows nothing.
+    // `rpm` is the host's and does not know the packages of the system.
     let rpm = |arguments: &[&str]| {
         let mut command = Command::new("rpm");
         finished(command.arg("--root").arg(&system.root).arg("--nodeps").args(arguments))
@@ -290,7 +291,7 @@ fn the_script_installs_an_archive_after_its_sum_and_removes_it() {
     assert_eq!(text(&version), format!("cove {}\n", env!("CARGO_PKG_VERSION")));
     assert!(prefix.join("share/man/man1/cove-run.1.gz").is_file());
 
-    // Files of others are not removed.
+    // Files that do not belong to the installation are not removed.
     fs::write(prefix.join("share/man/man1/other.1"), "").unwrap();
     assert!(install(&["--uninstall"]).status.success());
     let left = finished(Command::new("find").arg(&prefix).args(["-type", "f"]));
@@ -299,7 +300,7 @@ fn the_script_installs_an_archive_after_its_sum_and_removes_it() {
     assert!(!again.status.success());
     assert!(String::from_utf8_lossy(&again.stderr).contains("no installation"), "{again:?}");
 
-    // One byte more, and nothing is installed.
+    // An archive that is one byte too long is not installed.
     let damaged = from.join(archive.file_name().unwrap());
     let mut bytes = fs::read(&damaged).unwrap();
     bytes.push(0);

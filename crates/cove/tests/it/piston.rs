@@ -13,7 +13,7 @@ fn post(client: &Client, path: &str, body: impl Into<Vec<u8>>) -> Response {
     client.send(&request.body(body))
 }
 
-/// Runs a source; the answer has status 200.
+/// Runs a source; the response must have status 200.
 fn execute(client: &Client, language: &str, source: &str, more: &Value) -> Value {
     let mut body = json!({"language": language, "version": "*", "files": [{"content": source}]});
     for (name, value) in more.as_object().unwrap() {
@@ -24,7 +24,7 @@ fn execute(client: &Client, language: &str, source: &str, more: &Value) -> Value
     response.json()
 }
 
-/// Takes out what no two runs have in common, after a look at it.
+/// Removes the figures that differ between runs, after checking their type.
 fn without_figures(mut stage: Value) -> Value {
     let fields = stage.as_object_mut().unwrap();
     for figure in ["memory", "cpu_time", "wall_time"] {
@@ -48,11 +48,12 @@ fn killed(status: &str, signal: &str, message: &str) -> Value {
            "status": status, "message": message})
 }
 
-/// Piston starts a source file, so that its class has any name: its own package's test does.
+/// Piston starts a source file, so its class may have any name, as in the test of Piston's own
+/// package.
 #[test]
 fn java_s_class_may_have_any_name() {
     let _guard = beside_others();
-    // Piston's three seconds are for a machine that does nothing else.
+    // Piston's default of three seconds is too short for a busy machine.
     let server = serve_with("[compat.piston.settings]\nrun_timeout = 60000\nrun_cpu_time = 30000");
     let client = server.client();
     let main = "{ public static void main(String[] a) { System.out.println(\"OK\"); } }";
@@ -157,7 +158,7 @@ fn compiling_is_a_stage_and_its_failure_is_the_run_s_too() {
     let answer = execute(&client, "c", main, &json!({}));
     assert_eq!(without_figures(answer["compile"].clone()), ended("", 0));
     assert_eq!(without_figures(answer["run"].clone()), ended("c\n", 4));
-    // Again, from the compile cache: the same answer.
+    // From the compile cache, with the same response.
     let again = execute(&client, "c", main, &json!({}));
     assert_eq!(without_figures(again["compile"].clone()), ended("", 0));
     assert_eq!(without_figures(again["run"].clone()), ended("c\n", 4));

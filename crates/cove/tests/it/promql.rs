@@ -1,11 +1,11 @@
-//! As much of PromQL as it takes to know which metrics and labels a query asks for, and what it
-//! does with them (<https://prometheus.io/docs/prometheus/latest/querying/basics/>).
+//! Subset of PromQL that suffices to find the metrics and labels that a query reads, and the
+//! functions applied to them (<https://prometheus.io/docs/prometheus/latest/querying/basics/>).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operators that are words.
 const WORDS: &[&str] = &["and", "or", "unless", "offset", "bool"];
-/// Words before a list of labels.
+/// Keywords before a list of labels.
 const LABEL_LISTS: &[&str] = &["by", "without", "on", "ignoring", "group_left", "group_right"];
 /// Functions over the growth of a counter.
 const OF_COUNTERS: &[&str] = &["rate", "irate", "increase"];
@@ -29,8 +29,8 @@ impl Metric {
 pub(crate) struct Metrics(BTreeMap<String, Metric>);
 
 impl Metrics {
-    /// Reads the text format 0.0.4; `labels` are those that all samples have besides their own.
-    /// Families without a sample are left out.
+    /// Parses the text format 0.0.4; all samples have the additional `labels`. Families without a
+    /// sample are left out.
     pub(crate) fn read(page: &str, labels: &[&str]) -> Metrics {
         let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
         let mut metrics = Metrics::default();
@@ -68,9 +68,9 @@ impl Metrics {
 #[derive(Debug, Default)]
 struct Selector {
     name: String,
-    /// Labels that it selects by, and those by which it is grouped or matched.
+    /// Labels of its matchers, and labels by which it is grouped or joined.
     labels: BTreeSet<String>,
-    /// Functions and aggregations around it, the outermost first.
+    /// Functions and aggregations that enclose it, the outermost first.
     within: Vec<String>,
 }
 
@@ -78,12 +78,12 @@ struct Selector {
 #[derive(Debug, Default)]
 pub(crate) struct Query {
     selectors: Vec<Selector>,
-    /// Labels of `on` and its like, which both sides need.
+    /// Labels of `on` and similar keywords, which both operands need.
     matched: BTreeSet<String>,
     has_le: bool,
 }
 
-/// One piece of a query. Numbers, durations and operators of signs are left out.
+/// One token of a query. Numbers, durations and operator signs are left out.
 #[derive(Clone, Debug, PartialEq)]
 enum Token {
     Word(String),
@@ -126,7 +126,7 @@ fn tokens(text: &str) -> Vec<Token> {
     found
 }
 
-/// The words up to a closing sign, and how many tokens they take with it.
+/// Returns the words before a closing sign, and the number of tokens up to and including it.
 fn labels_until(tokens: &[Token], end: char) -> (BTreeSet<String>, usize) {
     let length = tokens.iter().position(|it| *it == Token::Sign(end)).expect("an end");
     let word = |token: &Token| match token {
@@ -140,7 +140,7 @@ impl Query {
     pub(crate) fn parse(text: &str) -> Query {
         let tokens = tokens(text);
         let mut query = Query::default();
-        // Of each open parenthesis the function before it and the labels it groups by.
+        // For each open parenthesis, the function before it and the labels that it groups by.
         let mut open: Vec<(String, BTreeSet<String>)> = Vec::new();
         let (mut function, mut grouped) = (String::new(), BTreeSet::new());
         let mut at = 0;
@@ -187,21 +187,21 @@ impl Query {
         query
     }
 
-    /// Labels of a text that has no metric's name.
+    /// Returns the labels of a text without a metric name.
     fn labels_alone(self) -> BTreeSet<String> {
         assert!(self.selectors.is_empty(), "{self:?}");
         self.matched
     }
 }
 
-/// Whether a word is an aggregation whose labels come first: `sum by (tenant) (…)`.
+/// Returns whether a word is an aggregation whose labels come first: `sum by (tenant) (…)`.
 fn is_aggregation(word: &str, next: Option<&Token>) -> bool {
     let list = |it: &Token| matches!(it, Token::Word(word) if word == "by" || word == "without");
     ["sum", "min", "max", "avg", "count", "group", "topk"].contains(&word) && next.is_some_and(list)
 }
 
-/// Checks that a query reads metrics that are there, by labels that they have, with functions that
-/// fit their types.
+/// Checks that a query reads existing metrics by existing labels, with functions that fit their
+/// types.
 pub(crate) fn check_query(query: &Query, metrics: &Metrics) -> Result<(), String> {
     if query.selectors.is_empty() {
         return Err("it reads no metric".to_owned());
@@ -232,7 +232,7 @@ pub(crate) fn check_query(query: &Query, metrics: &Metrics) -> Result<(), String
     Ok(())
 }
 
-/// Selector and label of a variable of the dashboard: `label_values(SELECTOR, LABEL)`.
+/// Returns selector and label of a dashboard variable: `label_values(SELECTOR, LABEL)`.
 pub(crate) fn label_values(definition: &str) -> Option<(&str, &str)> {
     let inner = definition.strip_prefix("label_values(")?.strip_suffix(')')?;
     let (selector, label) = inner.rsplit_once(',')?;

@@ -1,5 +1,5 @@
 //! A replica of Redis becomes the master of the queue while servers work: replicated executions
-//! end, others are unknown.
+//! end, and others are unknown.
 
 use std::thread;
 
@@ -11,7 +11,7 @@ use crate::support::{
     beside_others, held, serve_with, shell, wait_for_sleep, wait_until_gone, wake,
 };
 
-/// What servers say while Redis is away.
+/// Log messages of servers while Redis is unavailable.
 const EXPECTED: [&str; 4] = [
     "its worker was lost; it is queued again",
     "its lease was lost",
@@ -19,12 +19,12 @@ const EXPECTED: [&str; 4] = [
     "Redis",
 ];
 
-/// Two servers that work for a queue in Redis, which has a replica.
+/// Two servers with a queue in Redis, which has a replica.
 struct Stage {
-    /// They end first.
+    /// The servers are stopped before the proxy and Redis.
     one: Server,
     two: Server,
-    /// Their way to Redis.
+    /// Proxy between the servers and Redis.
     way: Cutter,
     master: Redis,
     replica: Redis,
@@ -45,7 +45,7 @@ fn start() -> Stage {
     Stage { one, two, way, master, replica }
 }
 
-/// Sends a request until it is answered by something else than that the queue is away.
+/// Sends a request until the response is not 503, the status while the queue is unavailable.
 fn insist(client: &Client, request: &Request) -> Response {
     until("an answer", SOON, || match client.send(request) {
         answer if answer.status == 503 => Err(answer.text()),
@@ -53,7 +53,7 @@ fn insist(client: &Client, request: &Request) -> Response {
     })
 }
 
-/// Waits for the end of an execution, however often the queue is away meanwhile.
+/// Waits for the end of an execution, across any number of outages of the queue.
 fn ended_at_last(client: &Client, id: &str) -> Value {
     until("the end of an execution", SOON, || {
         let answer = insist(client, &Request::new("GET", &format!("{}?wait=true", path(id))));
@@ -70,7 +70,7 @@ fn check_end(client: &Client, id: &str, stdout: &str, attempts: &[u64]) {
     assert!(attempts.contains(&record["attempts"].as_u64().unwrap()), "{record}");
 }
 
-/// Request with an idempotency key.
+/// Returns a request with an idempotency key.
 fn keyed(key: &str) -> Request {
     post_request("/v1/executions", &shell(&format!("echo {key}"))).header("idempotency-key", key)
 }
@@ -83,13 +83,13 @@ fn wait_for_both(marker: &str) {
     });
 }
 
-/// How often scripts were called at a server since it was started.
+/// Returns the statistics of script calls of a Redis server since its start.
 fn calls(redis: &Redis) -> String {
     redis.info("commandstats", "cmdstat_evalsha")
 }
 
 impl Stage {
-    /// Works for as long as it takes to see who is asked.
+    /// Runs one execution through each server, so that the queue's Redis server gets requests.
     fn work(&self) {
         for (client, text) in [(self.one.client(), "here"), (self.two.client(), "there")] {
             let record = ended(&client, &submit(&client, &shell(&format!("echo {text}"))));
@@ -98,18 +98,18 @@ impl Stage {
     }
 }
 
-/// What happens to the master.
+/// Failure of the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MasterFate {
     /// Its process is killed.
     Killed,
-    /// It says nothing any more, and connections to it stay.
+    /// It stops responding, and its connections stay open.
     Silent,
-    /// It becomes a replica of the other, and connections to it stay.
+    /// It becomes a replica of the other, and its connections stay open.
     Demoted,
 }
 
-/// The replica has got everything: everything that was accepted ends, once.
+/// The replica is up to date: everything that was accepted ends, once.
 fn check(fate: MasterFate, marker: &str) {
     let mut stage = start();
     let client = stage.one.client();
@@ -140,7 +140,7 @@ fn check(fate: MasterFate, marker: &str) {
         }
     }
 
-    // A lease of three seconds may have ended while no worker could renew it.
+    // A lease of three seconds may have expired while no worker could renew it.
     let again = insist(&client, &keyed("once"));
     assert_eq!((again.status, id(&again.json())), (202, once.clone()), "{fate:?}");
     until("what was running to end", SOON, || {
@@ -173,7 +173,7 @@ fn check(fate: MasterFate, marker: &str) {
         MasterFate::Killed => stage.master.restart(),
         MasterFate::Silent => {
             stage.master.signal("CONT");
-            // The one that asks.
+            // The remaining connection is the one of this query.
             until("connections to the former master to end", SOON, || {
                 match stage.master.info("clients", "connected_clients").as_str() {
                     "1" => Ok(()),
@@ -188,7 +188,7 @@ fn check(fate: MasterFate, marker: &str) {
     let after = (calls(&stage.master), calls(&stage.replica));
     assert_ne!(before.1, after.1);
     if fate != MasterFate::Demoted {
-        // What a replica carries out for its master counts as well.
+        // Commands that a replica executes for its master are counted as well.
         assert_eq!(before.0, after.0, "{fate:?}: the former master was asked");
     }
 }
@@ -211,7 +211,7 @@ fn a_queue_loses_nothing_when_its_redis_becomes_a_replica() {
     check(MasterFate::Demoted, "64323");
 }
 
-/// The replica has not got what happened last: that has not happened, and all else goes on.
+/// The replica lacks the latest writes: they are lost, and everything else continues.
 #[test]
 fn a_replica_of_redis_that_has_forgotten_something_stands_in_for_the_queue() {
     const MARKER: &str = "64324";
@@ -232,7 +232,7 @@ fn a_replica_of_redis_that_has_forgotten_something_stands_in_for_the_queue() {
     stage.replica.promote();
     stage.master.let_writes();
 
-    // Nobody will know of this: two ends, and what was submitted.
+    // The replica receives none of the following ends and submissions.
     wake(MARKER);
     wake(MARKER);
     for id in [&running, &other] {
@@ -253,14 +253,14 @@ fn a_replica_of_redis_that_has_forgotten_something_stands_in_for_the_queue() {
     stage.master.signal("KILL");
     stage.way.lead_to(stage.replica.address());
     stage.way.cut_all();
-    // Nobody waits for what is forgotten, and nothing runs for it.
+    // Requests that wait for a lost execution end, and its program is stopped.
     for id in [&forgotten, &never, &lost[0], &lost[1]] {
         let answer = insist(&client, &Request::new("GET", &format!("{}?wait=true", path(id))));
         assert_eq!(answer.status, 404, "{id}: {}", answer.text());
     }
     wait_until_gone(LOST);
     assert!(matches!(waits.join(), Ok(404 | 503)), "who waited before is told");
-    // Two attempts of theirs were lost with their ends.
+    // These two run again, because the ends of their first attempts were lost.
     until("the first two to end again", SOON, || {
         let states: Vec<Value> = [&running, &other]
             .iter()

@@ -10,8 +10,8 @@ use testkit::{Certificate, Client, Request, Scratch, Server, command, until};
 use crate::asynchronous::post;
 use crate::support::{COVE, LANGUAGES, SOON, beside_others, shell};
 
-/// Other values of settings that a number one greater than the default is none of, by their last
-/// keys: `executions.limits.cpu_ms`, `bouncer.tls.mode`.
+/// Values of settings that cannot be changed by adding one to the default, by the last part of
+/// their keys: `executions.limits.cpu_ms`, `bouncer.tls.mode`.
 const OTHER_VALUES: [(&str, &str); 31] = [
     ("admin_users", "[{ name = \"root\", password = \"x\" }]"),
     ("audit_queries", "true"),
@@ -53,10 +53,10 @@ const OTHER_VALUES: [(&str, &str); 31] = [
     ("verify", "\"always\""),
 ];
 
-/// A server whose configuration is in a file that a test writes again.
+/// Server whose configuration file the test rewrites.
 struct ReloadedServer {
     server: Server,
-    /// Lines that all of its configurations begin with.
+    /// Lines at the beginning of each of its configurations.
     always: String,
 }
 
@@ -87,7 +87,8 @@ fn strings(value: &Value) -> Vec<&str> {
     value.as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect()
 }
 
-/// Returns another value for a setting, as TOML has it; of files those of a certificate.
+/// Returns another value for a setting in TOML; for certificate settings, the path of a file in
+/// `files`.
 fn other_value(key: &str, setting: &Value, files: &Certificate) -> String {
     let last = key.rsplit('.').next().unwrap();
     match last {
@@ -120,7 +121,7 @@ fn every_setting_that_is_reloadable_is_taken_over() {
         expected.push(key.as_str());
     }
     assert!(expected.len() > 80, "{expected:?}");
-    // Two that are not.
+    // Two settings that are not reloadable.
     lines += "drain_s = 7\nexecutions.running_max = 3\n";
     it.write(&lines);
     let (status, answer) = it.reload();
@@ -130,7 +131,7 @@ fn every_setting_that_is_reloadable_is_taken_over() {
     let after = it.settings();
     for key in &expected {
         assert!(taken_over.contains(key), "{key} is not among {taken_over:?}");
-        // Of a table with free names each is a setting of its own.
+        // In a table with free names, each entry is a separate setting.
         let value =
             |settings: &BTreeMap<String, Value>| settings.get(*key).map(|it| it["value"].clone());
         assert_ne!(value(&after), value(&before), "{key}");
@@ -140,7 +141,7 @@ fn every_setting_that_is_reloadable_is_taken_over() {
         assert_eq!(after[key], before[key]);
     }
 
-    // What is shown is what holds.
+    // The displayed values are in effect.
     let client = it.server.client();
     let refused = |request: &Value, message: &str| {
         let answer = post(&client, "/v1/executions?wait=true", request);
@@ -162,7 +163,7 @@ fn every_setting_that_is_reloadable_is_taken_over() {
         curl.output().unwrap().status.success()
     };
     assert_eq!((shows(&renewed), shows(&current)), (true, false));
-    // Once more: nothing is new, and what needs a restart still does.
+    // A second reload changes nothing, and reports the pending restart again.
     let (_, answer) = it.reload();
     assert_eq!(answer["taken_over"], json!([]));
     assert_eq!(strings(&answer["restart_needed_for"]), ["drain_s", "executions.running_max"]);
@@ -178,7 +179,7 @@ fn an_invalid_configuration_changes_nothing_and_all_that_is_wrong_is_said() {
     let message = answer["error"]["message"].as_str().unwrap();
     assert_eq!((status, &answer["error"]["code"]), (400, &json!("invalid_request")), "{answer}");
     assert!(message.contains("drain_s: expected") && message.contains("`loud`"), "{message}");
-    // Contradictions as well.
+    // Contradictory settings are rejected as well.
     it.write(
         "executions.files_max = 3\ntls.cert = '/nowhere'\ngateway.secrets.x = 'file:/nowhere'\n",
     );
@@ -188,7 +189,7 @@ fn an_invalid_configuration_changes_nothing_and_all_that_is_wrong_is_said() {
     assert!(message.contains("gateway.secrets.x"), "{answer}");
     assert_eq!(it.settings(), before);
 
-    // By the signal it is in the log, and a server without a bouncer goes on all the same.
+    // After the signal, the rejection is logged, and a server without a bouncer reloads too.
     it.server.expect_log("the configuration is not taken over");
     it.server.signal("HUP");
     until("the refusal in the log", SOON, || match it.server.log() {
@@ -208,7 +209,7 @@ fn an_invalid_configuration_changes_nothing_and_all_that_is_wrong_is_said() {
     let answer = post(&it.server.client(), "/v1/executions?wait=true", &request);
     assert!(answer.status == 400 && answer.text().contains("files"), "{}", answer.text());
 
-    // For operators alone, and from the command line.
+    // Only operators may reload, and the command line can.
     let other: Client = it.server.other_client("other", &[]);
     assert_eq!(other.send(&Request::new("POST", "/v1/reload")).status, 403);
     let cove = |arguments: &[&str]| {

@@ -9,9 +9,9 @@ use testkit::{Client, Request, Response, process};
 
 use crate::support::{SOON, beside_others, run, serve, shell};
 
-/// Longest body the server takes is far below this.
+/// Size of a body far above the server's limit.
 const GIBIBYTE: u64 = 1 << 30;
-/// Memory the server may need to refuse a large body.
+/// Maximum memory that the server may need to reject a large body.
 const REFUSAL_BYTES_MAX: u64 = 48 << 20;
 
 /// Expected content of a rejection: status, code, field and a part of the message.
@@ -26,7 +26,7 @@ const fn invalid(field: Option<&'static str>, says: &'static str) -> Refusal {
     Refusal { status: 400, code: "invalid_request", field, says }
 }
 
-/// Checks one refusal; the table's rows go through here and nowhere else.
+/// Checks the rejection of one row of the tables.
 fn check(name: &str, response: &Response, expected: &Refusal) {
     let text = response.text();
     assert_eq!(response.status, expected.status, "{name}: {text}");
@@ -47,7 +47,7 @@ fn check(name: &str, response: &Response, expected: &Refusal) {
     }
 }
 
-/// A program with one file of this name.
+/// Returns a program with one file of this name.
 fn with_file(name: &str) -> Value {
     json!({"argv": ["/bin/true"], "files": [{"name": name, "content": "x"}]})
 }
@@ -240,7 +240,7 @@ fn names() -> Vec<(&'static str, Value, Refusal)> {
     rows
 }
 
-/// Bodies that are not even JSON of the right shape.
+/// Bodies that are not valid JSON or have the wrong structure.
 fn bytes() -> Vec<(&'static str, &'static [u8], Refusal)> {
     vec![
         ("empty body", b"", invalid(None, "empty")),
@@ -261,7 +261,7 @@ fn bytes() -> Vec<(&'static str, &'static [u8], Refusal)> {
     ]
 }
 
-/// Requests that never get as far as their body.
+/// Requests that are rejected before their body is read.
 fn envelopes(client: &Client) -> Vec<(&'static str, Response, Refusal)> {
     let good = client.execution(&shell("true"));
     let of_type = |value: &str| {
@@ -320,7 +320,7 @@ fn bad_requests_are_told_what_is_wrong() {
     for (name, response, expected) in envelopes(&client) {
         check(name, &response, &expected);
     }
-    // None of it did any harm.
+    // The server still works.
     assert_eq!(run(&client, &shell("echo fine"))["stdout"], "fine\n");
 }
 
@@ -351,14 +351,14 @@ fn what_is_not_http_is_refused_or_dropped() {
                     transfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/languages HTTP/1.1\r\n\r\n";
     let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(1 << 20));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(10_000));
-    // HTTP/2 that is none is dropped, and so is a beginning of it without the rest.
+    // An invalid or incomplete HTTP/2 preface ends the connection.
     let framed = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &[0xff; 64]].concat();
     for bytes in [framed.as_slice(), b"PRI * HTTP/2.0\r\n\r\nXX", b"PRI"] {
         let mut stream = TcpStream::connect(client.address()).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.write_all(bytes).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        // The connection ends, after any answer.
+        // The connection ends, with or without a response.
         let ended = stream.read_to_end(&mut Vec::new());
         let is_timeout = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
         assert!(!ended.as_ref().is_err_and(is_timeout), "{bytes:?} keeps a connection");
@@ -382,12 +382,12 @@ fn what_is_not_http_is_refused_or_dropped() {
     assert_eq!(run(&client, &shell("echo fine"))["stdout"], "fine\n");
 }
 
-/// Families of the metrics are named as Prometheus' own rules have it, and each is documented.
+/// Metric families follow Prometheus' naming rules, and each is documented.
 #[test]
 fn metrics_are_named_by_the_rules_and_documented() {
     let _guard = beside_others();
     let server = serve();
-    // Prometheus' older format, in which the names of counters are whole.
+    // Prometheus' older format contains the complete names of counters.
     let request = Request::new("GET", "/metrics").header("accept", "text/plain");
     let metrics = server.client().send(&request).text();
     let page = include_str!("../../../../docs/metrics.md");
@@ -398,7 +398,7 @@ fn metrics_are_named_by_the_rules_and_documented() {
         assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
         let odd = ["milliseconds", "microseconds", "ms", "us", "kilobytes"];
         assert!(!name.split('_').any(|part| odd.contains(&part)), "{line}");
-        // The page leaves out how several names begin that are alike.
+        // The page abbreviates the common prefix of several names.
         let mut ends = name.match_indices('_').map(|(at, _)| format!("…{}`", &name[at..]));
         let is_documented =
             page.contains(&format!("`{name}`")) || ends.any(|end| page.contains(&end));

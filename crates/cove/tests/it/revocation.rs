@@ -1,4 +1,5 @@
-//! Everything that a token has opened ends with the token, on every face, and cannot be reopened.
+//! When a token is revoked, everything that it has opened ends, at every interface, and cannot be
+//! reopened.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -20,7 +21,7 @@ struct Lasting {
     stream: TcpStream,
 }
 
-/// Asks for something and waits until it has begun.
+/// Sends a request and waits until its response has begun.
 fn open(name: &'static str, client: &Client, request: Request) -> Lasting {
     let mut stream = client.open(&request).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -42,7 +43,7 @@ fn read_until(stream: &mut TcpStream, end: &str) -> String {
 }
 
 impl Lasting {
-    /// Waits for the end, and for the refusal of a second attempt.
+    /// Waits for the end of the stream, and for the rejection of a second attempt.
     fn ends(mut self) {
         let name = self.name;
         let mut scrap = [0; 4096];
@@ -71,7 +72,7 @@ pub(crate) fn websocket(target: &str) -> Request {
         .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
 }
 
-/// What Connect's clients send to have a stream.
+/// Returns a streaming request in the format of Connect's clients.
 pub(crate) fn call(sandbox: &Value, procedure: &str, message: &Value) -> Request {
     let body = message.to_string();
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
@@ -88,7 +89,7 @@ fn e2b_address(server: &Server) -> SocketAddr {
     addresses["e2b"].as_str().unwrap().parse().unwrap()
 }
 
-/// Id and text of a new operator's token, which may follow the catalog's changes.
+/// Creates an operator token, which may follow the catalog's changes. Returns its id and text.
 fn token(server: &Server) -> (String, String) {
     let mut create = Command::new(COVE);
     create.args(["token", "--data-dir"]).arg(server.data_dir());
@@ -143,7 +144,8 @@ fn detached_terminal(client: &Client) -> Request {
     websocket(&format!("{path}?attach={name}"))
 }
 
-/// Streams with an access token of E2B's, and a request with it that has an end.
+/// Opens streams with an access token of E2B's, and returns them with a finite request that uses
+/// it.
 fn of_e2b(server: &Server, token: &str) -> (Vec<Lasting>, Client, Request) {
     let client = Client::new(e2b_address(server), None);
     let create = Request::new("POST", "/v2/sandboxes").header("x-api-key", token);
@@ -165,14 +167,14 @@ fn of_e2b(server: &Server, token: &str) -> (Vec<Lasting>, Client, Request) {
     (streams, client, read)
 }
 
-/// Requests whose answer is their program's end, and how long their programs sleep.
+/// Requests that are answered when their program ends, and the seconds that their programs sleep.
 const WAITING: [(&str, &str); 3] = [
     ("a waiting execution", "61.8"),
     ("SandboxFusion's run_code", "61.5"),
     ("SandboxFusion's run_jupyter", "61.4"),
 ];
 
-/// Requests that have no answer yet, on the native face and on SandboxFusion's.
+/// Opens requests without a response yet, at the native interface and at SandboxFusion's.
 fn of_requests_that_wait(client: &Client) -> Vec<Lasting> {
     let fusion = |path: &str, body: &Value| {
         let request = Request::new("POST", &format!("/compat/sandbox-fusion/{path}"));
@@ -206,7 +208,7 @@ fn of_the_catalog(client: &Client) -> Vec<Lasting> {
 #[test]
 fn a_revoked_token_ends_all_that_it_has_opened_on_every_face() {
     let _guard = beside_others();
-    // Everything below runs at one time.
+    // Enough places to run all of the following at the same time.
     let table = format!("executions.running_max = 8\n{}", config(""));
     let server = Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&table));
     let (token_id, text) = token(&server);
@@ -233,9 +235,9 @@ fn a_revoked_token_ends_all_that_it_has_opened_on_every_face() {
         let again = client.send(&request);
         assert_eq!(again.status, 401, "{name}: {}", again.text());
     }
-    // Their programs end with them.
+    // Their programs end as well.
     WAITING.map(|(_, seconds)| seconds).iter().for_each(|seconds| wait_until_gone(seconds));
-    // So does a terminal that nobody is attached to; the session's owner has it no more.
+    // A terminal without an attached client ends too: the session's owner has no access to it.
     wait_until_gone("61.3");
     let refused = client.send(&detached);
     assert_eq!(refused.status, 401, "{}", refused.text());
@@ -246,8 +248,8 @@ fn a_revoked_token_ends_all_that_it_has_opened_on_every_face() {
     }
     let refused = e2b.send(&read);
     assert_eq!(refused.status, 401, "{}", refused.text());
-    // Queued executions belong to the tenant, and continue.
+    // Asynchronous executions belong to the tenant, and continue.
     crate::support::wake("61.7");
-    // Others are not touched, nor is what belongs to the tenant.
+    // Other tokens are not affected, and neither are the tenant's objects.
     assert_eq!(server.client().get("/v1/languages").status, 200);
 }

@@ -1,8 +1,8 @@
-//! Every route with every kind of token: each face rejects tokens without the required scope.
+//! Every route with every kind of token: each interface rejects tokens without the required scope.
 //!
-//! The native routes, and what each of them needs, come from the server's own `openapi.json`, which
-//! is made of the tables of operations, so that a new one is tested without a word here; those of
-//! other faces are listed.
+//! The native routes and their required scopes come from the server's own `openapi.json`, which is
+//! generated from the tables of operations, so a new operation is tested automatically. Routes of
+//! other interfaces are listed here.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ use crate::asynchronous::{id, post};
 use crate::sessions_support::{Sessions, config, ok, path, probe};
 use crate::support::{COVE, SOON, beside_others};
 
-/// A word in everything that the first tenant has, and in no answer to anybody else.
+/// Text in every object of the first tenant, which must not occur in responses to others.
 const CANARY: &str = "planted-canary";
 
 /// Routes of other systems' interfaces on the main listener, with the scope that they need. `{s}`
@@ -56,20 +56,20 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("POST", "/catalog/v1/main/namespaces", "catalog"),
 ];
 
-/// One route, filled in with things of the first tenant.
+/// One route, with the objects of the first tenant as its parameters.
 #[derive(Debug)]
 struct Route {
     method: String,
     target: String,
     body: Option<Value>,
-    /// Alternatives of what a token needs for it: scopes, or to be an operator's.
+    /// Alternatives for the token: the scopes that it needs, or the operator role.
     needs: Vec<Vec<String>>,
-    /// Whether it names something that the first tenant has.
+    /// Whether it refers to an object of the first tenant.
     names_a_thing: bool,
 }
 
 impl Route {
-    /// Returns whether a token with these roles is for it.
+    /// Returns whether a token with these roles may use it.
     fn is_for(&self, roles: &[&str]) -> bool {
         let has_all = |needed: &Vec<String>| needed.iter().all(|it| roles.contains(&it.as_str()));
         self.needs.iter().any(has_all)
@@ -85,7 +85,7 @@ impl Route {
     }
 }
 
-/// Things of the first tenant, by the parameter that names them.
+/// Objects of the first tenant, by the parameter that names them.
 struct Owned {
     agent: String,
     session: String,
@@ -122,7 +122,7 @@ fn make_things(sessions: &Sessions) -> Owned {
     Owned { agent, session, execution, snapshot, credential, attachment }
 }
 
-/// The value of a parameter of a path: something that the first tenant has.
+/// Returns the value of a path parameter: an object of the first tenant.
 fn value_of<'a>(owned: &'a Owned, path: &str, parameter: &'a Value) -> &'a str {
     let name = parameter["name"].as_str().unwrap();
     match name {
@@ -139,7 +139,7 @@ fn value_of<'a>(owned: &'a Owned, path: &str, parameter: &'a Value) -> &'a str {
     }
 }
 
-/// The routes of the server's own interface that need a token.
+/// Returns the routes of the server's own interface that need a token.
 fn native(server: &Server, owned: &Owned) -> Vec<Route> {
     let document = server.client().anonymous().get("/openapi.json").json();
     let mut routes = Vec::new();
@@ -148,7 +148,7 @@ fn native(server: &Server, owned: &Owned) -> Vec<Route> {
             if operation["security"] == json!([]) {
                 continue;
             }
-            // The catalog's own rights are tested with each of its operations, in its crate.
+            // The catalog has its own rights; its crate tests them for each operation.
             if operation["tags"][0].as_str().unwrap().starts_with("catalog") {
                 continue;
             }
@@ -207,7 +207,7 @@ fn token_command(server: &Server, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A client, once the server knows its token, as seen at a route that needs no scope.
+/// Returns a client as soon as the server knows its token, using a route that needs no scope.
 fn known(server: &Server, token: String) -> Client {
     let client = Client::new(server.client().address(), Some(token));
     until("the token to be known", SOON, || match client.get("/v1/languages").status {
@@ -217,7 +217,7 @@ fn known(server: &Server, token: String) -> Client {
     client
 }
 
-/// A client whose token was taken back.
+/// Returns a client whose token was revoked.
 fn revoked(server: &Server) -> Client {
     let token = token_command(server, &["create", "--name", "revoked"]);
     let client = known(server, token);
@@ -231,7 +231,7 @@ fn revoked(server: &Server) -> Client {
     client
 }
 
-/// Sends every route as `client` and collects answers that `is_right` does not accept.
+/// Sends every route as `client`, and returns the responses that `is_right` rejects.
 fn wrong_answers<'a>(
     routes: impl IntoIterator<Item = &'a Route>,
     client: &Client,
@@ -271,8 +271,8 @@ fn every_route_of_every_face_refuses_what_a_token_is_not_for() {
         assert_eq!(wrong, [""; 0], "{who}");
     }
 
-    // Tokens that are for other things, and no operator's. What the tools of MCP need is tested in
-    // `mcp.rs`; topics of `live` have the rights of their routes.
+    // Tokens with other scopes, and without the operator role. The scopes of MCP tools are tested
+    // in `mcp.rs`; topics of `live` need the scopes of the corresponding routes.
     let scopes = ["executions", "sessions", "agents", "tokens", "tenants", "catalog"];
     for roles in scopes.iter().map(std::slice::from_ref).chain([scopes.as_slice()]) {
         let options = roles.iter().flat_map(|scope| ["--scope", *scope]);
@@ -285,7 +285,7 @@ fn every_route_of_every_face_refuses_what_a_token_is_not_for() {
         assert_eq!(wrong, [""; 0], "{roles:?}");
     }
 
-    // Another tenant's token, for everything.
+    // A token of another tenant with all scopes.
     let other = server.other_client("other", &[]);
     let named: Vec<Route> = routes.into_iter().filter(|route| route.names_a_thing).collect();
     let wrong = wrong_answers(&named, &other, |response| (400..=426).contains(&response.status));
@@ -306,13 +306,13 @@ fn every_route_of_every_face_refuses_what_a_token_is_not_for() {
         let response = other.get(target);
         assert!(response.status == 200 && !response.text().contains(CANARY), "{target}");
     }
-    // All of it is still there for its owner.
+    // The objects still exist for their owner.
     assert_eq!(sessions.record(&owned.session)["state"], "active");
     assert_eq!(sessions.read(&owned.session, "secret.txt").body, CANARY.as_bytes());
     drop(sessions.end(&owned.session));
 }
 
-/// A table of operations that no router serves would leave routes that are described and not there.
+/// Fails for an operation that is described in a table, but served by no router.
 #[test]
 fn every_operation_that_is_described_is_served() {
     let _guard = beside_others();
@@ -321,11 +321,11 @@ fn every_operation_that_is_described_is_served() {
     let document = client.get("/openapi.json").json();
     let mut missing = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
-        // It is asked with each of its operations in its crate, and is not everywhere.
+        // The catalog's crate tests its operations, and not every server has them.
         if path.starts_with("/catalog") {
             continue;
         }
-        // No route has this method, so that nothing is done.
+        // No route has this method, so the request has no effect.
         let response = client.send(&Request::new("OPTIONS", path));
         let allowed = response.header("allow").unwrap_or_default().to_owned();
         for method in methods.as_object().unwrap().keys() {

@@ -15,7 +15,7 @@ use crate::foreign;
 use crate::shared::{COMPAT, LANGUAGES, finish, interpreter};
 use crate::support::{COVE, SOON, beside_others, held, serve, wait_for_sleep, wait_until_gone};
 
-/// Below which path the face is.
+/// Path prefix of the interface.
 const FACE: &str = "/compat/sandbox-fusion";
 
 fn post(path: &str, body: &Value) -> Request {
@@ -23,7 +23,7 @@ fn post(path: &str, body: &Value) -> Request {
     request.header("content-type", "application/json").body(body.to_string())
 }
 
-/// Sends a body that is answered with 200.
+/// Sends a body; the response must have status 200.
 fn answer(client: &Client, path: &str, body: &Value) -> Value {
     let response = client.send(&post(path, body));
     assert_eq!(response.status, 200, "{body}: {}", response.text());
@@ -38,7 +38,7 @@ fn bash(script: &str) -> Value {
     json!({"language": "bash", "code": script, "run_timeout": 300})
 }
 
-/// A server with these settings, lines of the tables of executions and of this interface.
+/// Starts a server with these lines in the tables of executions and of this interface.
 fn serve_with(executions: &str, face: &str) -> Server {
     let config = format!(
         "[executions]\nlanguages = {LANGUAGES:?}\n{executions}\n[compat.sandbox_fusion.settings]\n{face}\n"
@@ -46,7 +46,7 @@ fn serve_with(executions: &str, face: &str) -> Server {
     Server::start_with(COVE, &[], Some(&config))
 }
 
-/// Value of a metric without labels.
+/// Returns the value of a metric without labels.
 fn metric(client: &Client, name: &str) -> u64 {
     let text = client.get("/metrics").text();
     let line = text.lines().find(|line| line.starts_with(name) && !line.starts_with('#'));
@@ -74,7 +74,7 @@ fn its_own_client_is_served() {
 #[test]
 fn verl_s_reward_function_scores_samples() {
     let _guard = beside_others();
-    // Small, so that most concurrent requests wait.
+    // A small limit, so that most concurrent requests wait.
     let server = serve_with("running_max = 2", "queue_timeout_s = 300");
     verl(&server, &[]);
 }
@@ -86,8 +86,8 @@ fn verl_tries_a_server_at_capacity_again() {
     verl(&server, &[("PLACES", "2")]);
 }
 
-/// A directory with verl alone, without the packages that it needs, which are out of all proportion
-/// to the module that is used.
+/// Returns a directory with verl alone, without its dependencies, which are far larger than the
+/// module that is used.
 fn verl_package() -> PathBuf {
     static ONE: Mutex<()> = Mutex::new(());
     let python = interpreter();
@@ -131,7 +131,7 @@ fn the_recipe_for_verl_does_what_its_page_says() {
 #[test]
 fn a_server_at_capacity_says_504_and_nothing_else() {
     let _guard = beside_others();
-    // Neither callers' bounds nor those of one token turn anybody away here.
+    // Here, neither the limit on waiting callers nor that of one token rejects a request.
     let server = serve_with(
         "running_max = 1\nqueue_max = 1\nqueue_max_per_tenant = 1",
         "queue_timeout_s = 0.3",
@@ -191,8 +191,8 @@ fn a_crowd_of_one_token_keeps_no_other_from_its_turn() {
     wait_for_sleep("63021");
     let crowd: Vec<TcpStream> = (0..32).map(|_| open(&rig, &bash("sleep 63022"))).collect();
     wait_for_waiting(&client, 32);
-    // More wait than callers may; another token's request has the turn after the crowd's next one,
-    // and a caller of the native interface is not turned away either.
+    // More requests wait than callers of the native interface may; another token's request runs
+    // after the next one of the crowd, and a caller of the native interface is not rejected either.
     let (turn, native) = std::thread::scope(|scope| {
         let turn = scope.spawn(|| run_code(&other, &bash("echo turn")));
         wait_for_waiting(&client, 33);
@@ -200,7 +200,7 @@ fn a_crowd_of_one_token_keeps_no_other_from_its_turn() {
         wait_for_waiting(&client, 34);
         drop(running);
         let mut first = wait_for_sleep("63022");
-        // The crowd never ends by itself: each of its turns is ended here.
+        // Programs of the crowd do not end by themselves: the test ends each of them.
         while !(turn.is_finished() && native.is_finished()) {
             process::end(first);
             first = wait_for_sleep("63022");
@@ -528,7 +528,7 @@ fn requests_that_are_none_and_callers_that_are_nobody_are_refused() {
             401,
         ),
         (Request::new("GET", &format!("{FACE}/v1/ping")), 401),
-        // Only this interface takes a password for a token.
+        // Only this interface accepts a token as a password.
         (Request::new("GET", "/v1/languages").header("authorization", &basic(server.token())), 401),
     ] {
         let response = anonymous.send(&request);
@@ -557,7 +557,7 @@ fn a_listener_of_its_own_is_where_its_clients_look() {
     assert_eq!(ping.json(), "pong");
 }
 
-/// Address of the interface's listener, from the log.
+/// Returns the address of the interface's listener, from the log.
 fn listening(server: &Server) -> String {
     until("the listener", SOON, || {
         let log = server.log();

@@ -1,5 +1,5 @@
-//! The Python SDK, `sdk/python`, as it is packed: alone, and under its own tests, which are run by
-//! pytest and ask a real server. Its documentation is among them.
+//! The Python SDK, `sdk/python`, as it is packaged: installed alone, and with its own tests and
+//! documentation, which pytest runs against a real server.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,19 +12,19 @@ use crate::gateway::{CANARY, stage};
 use crate::shared::{COMPAT, finish, interpreter_with};
 use crate::support::{COVE, beside_others};
 
-/// Interpreters run in sessions, and in forks of them.
+/// Memory for the interpreters in sessions and in their forks.
 const SETTINGS: &str = "memory_bytes = 536870912";
 
 fn project() -> PathBuf {
     Path::new(COMPAT).join("../sdk/python").canonicalize().unwrap()
 }
 
-/// The interpreter that has the package's tools.
+/// Returns the interpreter with the development tools of the package.
 fn tools() -> PathBuf {
     interpreter_with("../sdk/python/requirements-dev.txt", "sdk-python-tools")
 }
 
-/// A program of these tools, which writes nothing into the checkout.
+/// Returns a command of these tools, which writes nothing into the checkout.
 fn tool(arguments: &[&str]) -> Command {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sdk-python-cache");
     let mut command = Command::new(tools());
@@ -35,7 +35,7 @@ fn tool(arguments: &[&str]) -> Command {
     command
 }
 
-/// Packs the sources, and what is in the pack into a wheel; where that is.
+/// Builds a source package, and a wheel from its content. Returns the path of the wheel.
 fn wheel(scratch: &Scratch) -> PathBuf {
     let made = scratch.path().join("dist");
     finish(tool(&["build", "--no-isolation", "--outdir"]).arg(&made).arg("."));
@@ -59,7 +59,7 @@ fn the_wheel_brings_all_that_it_needs_and_its_suite_passes() {
     let scratch = Scratch::new();
     let wheel = wheel(&scratch);
 
-    // What is declared is enough: an environment in which nothing else was installed.
+    // The declared dependencies suffice: the wheel works in an environment without other packages.
     let environment = scratch.path().join("alone");
     finish(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&environment));
     let python = environment.join("bin/python");

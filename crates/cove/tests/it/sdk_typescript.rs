@@ -11,7 +11,7 @@ use crate::gateway::databases;
 use crate::shared::COMPAT;
 use crate::support::{COVE, beside_others, node_suite};
 
-/// What is installed to build the package, copied beside it.
+/// Directories that the build of the package needs, copied beside it.
 const SOURCES: &[&str] = &["src", "scripts"];
 
 fn sdk() -> PathBuf {
@@ -31,7 +31,7 @@ fn npm(arguments: &[&str], directory: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The package as `npm pack` makes it, built with the pinned tools.
+/// Returns the package as `npm pack` creates it, built with the pinned tools.
 fn tarball() -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sdk-typescript");
     let project = install_packages(&sdk(), place, &["tsconfig.json", "README.md"]);
@@ -53,7 +53,7 @@ fn tarball() -> PathBuf {
     project.join(file_name.trim())
 }
 
-/// The tests, with the package installed beside what they use.
+/// Returns the directory of the tests, with the package installed beside their dependencies.
 fn project() -> PathBuf {
     let source = sdk().join("test");
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sdk-typescript-test");
@@ -64,7 +64,7 @@ fn project() -> PathBuf {
             fs::remove_file(path).unwrap();
         }
     }
-    // Not what a run by hand has left there.
+    // Without the output of manual runs.
     let is_script = |name: &String| name.ends_with(".mjs") && !name.ends_with(".built.mjs");
     let scripts: Vec<String> = files_of(&source).into_iter().filter(is_script).collect();
     let scripts: Vec<&str> = scripts.iter().map(String::as_str).collect();

@@ -14,7 +14,7 @@ use crate::asynchronous::{id, post};
 use crate::sessions_support::{Sessions, Turn, ok, path, serve_sessions, with};
 use crate::support::beside_others;
 
-/// The key that the model wants, and no sandbox may know.
+/// Key that the model requires, and that must not be visible in a sandbox.
 pub(crate) const KEY: &str = "sk-of-the-server-0123456789";
 /// Instructions in the agent's folder.
 const CLAUDE_MD: &str = "You are the agent of a test. The word of the day is heliotrope.";
@@ -23,7 +23,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A directory with Claude's program, installed once below the target directory.
+/// Returns the directory of Claude's program, installed once below the target directory.
 fn claude() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
@@ -33,7 +33,7 @@ fn claude() -> &'static Path {
     })
 }
 
-/// Claude's program.
+/// Returns the path of Claude's program.
 pub(crate) fn claude_program() -> PathBuf {
     claude().join("claude")
 }
@@ -44,7 +44,7 @@ fn program(project: &Path) -> Option<PathBuf> {
     packages.find(|package| package.join("claude").is_file())
 }
 
-/// The stand-in for the model: a process with a log of its requests.
+/// Stand-in for the model: a process with a log of its requests.
 pub(crate) struct Model {
     process: Child,
     url: String,
@@ -68,27 +68,28 @@ impl Model {
         Model { process, url, scratch }
     }
 
-    /// Everything that it was asked, as text.
+    /// Returns the log of all requests.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.scratch.path().join("log")).unwrap()
     }
 
-    /// A server whose agents have this model.
+    /// Starts a server whose agents use this model.
     pub(crate) fn serve(&self, settings: &str) -> Server {
         serve_sessions(&format!("{settings}\n{}", self.settings()))
     }
 
-    /// Lines for the `[sessions]` table of a server that has it, with the table behind that.
+    /// Returns lines for the `[sessions]` table of a server that uses it, followed by the model's
+    /// table.
     pub(crate) fn settings(&self) -> String {
         self.settings_at(self.address())
     }
 
-    /// Where it listens.
+    /// Returns the address of its listener.
     pub(crate) fn address(&self) -> SocketAddr {
         self.url.strip_prefix("http://").unwrap().parse().unwrap()
     }
 
-    /// Lines for a server that reaches it elsewhere.
+    /// Returns the lines for a server that reaches it at another address.
     pub(crate) fn settings_at(&self, address: SocketAddr) -> String {
         let key = self.scratch.file("key", KEY);
         format!(
@@ -107,7 +108,7 @@ impl Drop for Model {
     }
 }
 
-/// The folder of an agent that is Claude.
+/// Returns the definition of an agent that runs Claude.
 pub(crate) fn agent(name: &str) -> Value {
     let file = |path: &str, content: &str| json!({"path": path, "content": content});
     json!({"name": name, "files": [file("CLAUDE.md", CLAUDE_MD), file("data.txt", "of the folder\n")]})
@@ -130,7 +131,7 @@ fn claude_answers_works_and_is_resumed() {
     let first = sessions.ask(&session, "first");
     assert!(first.starts_with("You said: first") && first.ends_with("turns: 1]"), "{first}");
     assert!(model.log().contains("heliotrope"), "what the folder says reaches the model");
-    // Tools work inside, as the session's user.
+    // Tools run in the sandbox, as the session's user.
     let answered = sessions.hear(&session, "run: cat data.txt; echo inside > made.txt; pwd");
     assert_eq!(answered.errors(), [""; 0]);
     let of = |kind: &str| answered.events.iter().find(|event| event["type"] == kind).unwrap();
@@ -144,12 +145,12 @@ fn claude_answers_works_and_is_resumed() {
     assert_eq!(sessions.did(&session, "interrupt")["interrupted"], true);
     let stopped = turn.end();
     assert_eq!(stopped.errors(), ["the turn was interrupted"], "{stopped:?}");
-    // Also while a tool runs.
+    // The same while a tool runs.
     let mut turn = sessions.send(&session, "run: echo begun > begun; tail -f /dev/null");
     turn.until("a tool", |event| event["type"] == "tool_use");
     assert_eq!(sessions.did(&session, "interrupt")["interrupted"], true);
     assert_eq!(turn.end().errors(), ["the turn was interrupted"]);
-    // It remembers over a new sandbox and a server that was killed.
+    // The conversation survives a new sandbox and a killed server.
     for how in ["stop", "kill"] {
         match how {
             "stop" => drop(sessions.did(&session, "stop")),
@@ -182,8 +183,8 @@ fn claude_never_sees_the_key() {
     );
     assert!(format!("{looked:?}").contains("looked"), "{looked:?}");
     assert!(!format!("{looked:?}").contains(KEY), "{looked:?}");
-    // Everything stands still meanwhile: what a program replaces while it is looked for is missing,
-    // and that is an end of its own.
+    // All processes are stopped during the search: a file that a program replaces meanwhile would
+    // be missing, and would change the exit code of `grep`.
     let found = sessions.exec(
         &session,
         &format!(
@@ -193,7 +194,7 @@ fn claude_never_sees_the_key() {
     );
     assert_eq!(found["exit_code"], 1, "{found}");
     assert!(model.log().contains("\"status\": 200") || model.log().contains("\"status\":200"));
-    // A session's own credential goes the same way, in place of the server's.
+    // A session's own credential is used in the same way, in place of the server's key.
     let credential = json!({"kind": "anthropic", "label": "of a test", "secret": "sk-not-good"});
     let response = post(&sessions.client, "/v1/credentials", &credential);
     assert_eq!(response.status, 201, "{}", response.text());
@@ -230,14 +231,14 @@ fn claude_that_was_started_ahead_does_what_its_session_wants() {
     assert!(model.log().contains("claude-haiku-4-5"));
     let ran = sessions.ask(&session, "run: echo it is $COLOUR in $COVE_SESSION_ID");
     assert!(ran.contains(&format!("it is vermilion in {session}")), "{ran}");
-    // And so it does when it was resumed.
+    // The same after the session was resumed.
     sessions.did(&session, "stop");
     sessions.did(&session, "resume");
     let system = sessions.ask(&session, "system");
     assert!(system.contains("You are a lighthouse."), "{system}");
     let ran = sessions.ask(&session, "run: echo it is $COLOUR in $COVE_SESSION_ID");
     assert!(ran.contains(&format!("it is vermilion in {session}")), "{ran}");
-    // Another one takes the next, with nothing of the first.
+    // Another session takes the next prestarted agent, without any state of the first.
     sessions.wait_for_counts(&json!({"warm": 1}));
     let plain = sessions.create(&json!({"agent": "claude"}));
     assert_eq!(sessions.counts()["prewarm_hits"], 2);

@@ -1,8 +1,8 @@
-//! The server is killed again and again while many sessions are worked with: nothing that it had
-//! answered with success is lost, and nothing is left that nobody owns.
+//! The server is killed repeatedly while many sessions are in use: nothing that it has acknowledged
+//! is lost, and nothing without an owner is left.
 //!
-//! The full measure is twenty kills; `TEST_CRASHES=20` asks for it. Unasked there are a few, so
-//! that the suite stays quick.
+//! `TEST_CRASHES=20` runs the full test of twenty kills; the default is a few, so that the suite is
+//! fast.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -19,36 +19,36 @@ use crate::sessions_support::{
 use crate::support::{beside_others, settle};
 use crate::takeover::turns;
 
-/// Sessions that are worked with.
+/// Number of sessions.
 const SESSIONS: usize = 50;
-/// Threads that work with them, each with its own.
+/// Number of threads, each with its own sessions.
 const WORKERS: usize = 10;
-/// Kills, unless `TEST_CRASHES` says how many.
+/// Default number of kills, which `TEST_CRASHES` overrides.
 const CRASHES: usize = 3;
-/// A server is killed when so many requests were answered in its life, at most.
+/// Maximum number of responses of a server before it is killed.
 const ANSWERS_MAX: usize = 200;
 
-/// State of a session as the test knows it.
+/// Expected state of a session.
 #[derive(Debug, Default)]
 struct Known {
     id: String,
-    /// Messages to the agent, in this order. The last one may have reached it or not.
+    /// Messages that the agent has received, in order; it may also have received `unsure`.
     messages: Vec<String>,
     unsure: Option<String>,
-    /// Files that were written; and one that may have been.
+    /// Files that were written; `unsure_file` may have been written.
     files: BTreeMap<String, Vec<u8>>,
     unsure_file: Option<String>,
-    /// Messages that were answered with success, in all lives of the server.
+    /// Messages that were answered successfully, over all restarts of the server.
     answered: BTreeSet<String>,
     /// Highest number of a received event.
     seq: u64,
 }
 
-/// Numbers that are hard to foresee; the same for the same seed.
+/// Pseudo-random numbers, the same for the same seed.
 struct Random(u64);
 
 impl Random {
-    /// One below `end` (xorshift64*, Vigna 2016).
+    /// Returns a number below `end` (xorshift64*, Vigna 2016).
     fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -63,7 +63,7 @@ fn crashes() -> usize {
     wanted.map_or(CRASHES, |text| text.to_string_lossy().parse().expect("a number"))
 }
 
-/// Works with sessions until the server does not answer any more.
+/// Uses sessions until the server stops responding.
 fn work(client: &Client, sessions: &mut [Known], seed: u64, answers: &AtomicUsize) {
     let mut random = Random(seed | 1);
     for number in 0.. {
@@ -83,7 +83,7 @@ fn work(client: &Client, sessions: &mut [Known], seed: u64, answers: &AtomicUsiz
     }
 }
 
-/// Sends a message and waits for its end. Whether the server answered.
+/// Sends a message and waits for the end of its turn. Returns whether the server responded.
 fn say(client: &Client, session: &mut Known, name: &str) -> bool {
     let text = format!("say {name}");
     let target = format!("{}/messages?wait=true", path(&session.id));
@@ -91,7 +91,7 @@ fn say(client: &Client, session: &mut Known, name: &str) -> bool {
     let request = post_request(&target, &json!({"content": text}));
     let Ok(response) = client.try_send(&request) else { return false };
     if response.status == 409 {
-        // It was paused, and has not received the message.
+        // The session was paused, and has not received the message.
         session.unsure = None;
         return act(client, session, "resume");
     }
@@ -127,7 +127,7 @@ fn act(client: &Client, session: &Known, verb: &str) -> bool {
     true
 }
 
-/// Looks whether a session has everything that it must have.
+/// Checks that a session has everything that was acknowledged.
 fn check(sessions: &Sessions, known: &mut Known) {
     let id = known.id.clone();
     let record = sessions.record(&id);
@@ -146,7 +146,7 @@ fn check(sessions: &Sessions, known: &mut Known) {
         assert_eq!((response.status, &response.body == content), (200, true), "{id}: {name}");
     }
     if let Some(name) = known.unsure_file.take() {
-        // All of it, a part of it or nothing: the write was not acknowledged.
+        // The unacknowledged write may have had its full effect, a part of it or none.
         assert!([200, 404].contains(&sessions.read(&id, &name).status), "{id}: {name}");
         sessions.out(&id, &format!("rm -f {name}"));
     }
@@ -160,7 +160,8 @@ fn check(sessions: &Sessions, known: &mut Known) {
     known.seq = sessions.record(&id)["last_seq"].as_u64().unwrap();
 }
 
-/// What is kept of a session is a log: each turn whole, each answer in it, numbers that grow.
+/// Checks the stored events of a session: complete turns, one for each answered message, and
+/// growing numbers.
 fn check_log(kept: &[Value], known: &Known) {
     assert!(numbers(kept).windows(2).all(|pair| pair[0] < pair[1]), "{}", known.id);
     let mut turns: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
@@ -180,7 +181,7 @@ fn check_log(kept: &[Value], known: &Known) {
     }
 }
 
-/// Kills a server in the middle of its work, and waits until nothing of it runs any more.
+/// Kills a server while it works, and waits until all its processes have ended.
 fn crash(server: &mut Server) {
     let before = process::descendants(server.pid());
     server.signal("KILL");
@@ -279,7 +280,7 @@ fn messages_that_wait_outlast_the_server() {
     assert_eq!(errors, [true, false, false], "{turn_errors:?}");
     let mut results = events.iter().filter(|event| event["type"] == "turn_complete");
     assert_eq!(results.next_back().unwrap()["data"]["result"], "second\nthird\n");
-    // A pause ends what waits, also after a restart.
+    // A pause ends waiting messages, also across a restart.
     let mut turn = sessions.send(&session, "hold /tmp/never");
     turn.until_text("holding");
     let refused = sessions.send(&session, "unheard");

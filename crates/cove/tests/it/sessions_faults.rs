@@ -1,7 +1,7 @@
-//! What goes wrong around a session, and what must not come of it.
+//! Faults around a session, and the consequences that must not follow.
 //!
-//! The tests `w01` to `w12` are named after the faults of another runtime for agents that they were
-//! written against; each would fail there.
+//! The tests `w01` to `w12` are named after the faults of another agent runtime against which they
+//! were written; each would fail there.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -16,7 +16,7 @@ use crate::sessions_support::{
 };
 use crate::support::{beside_others, settle};
 
-/// Without disks that are kept ready, so that every image is somebody's.
+/// Setting without disks that are prepared in advance, so that every image belongs to a session.
 const NOTHING_READY: &str = "ready = 0";
 
 /// Kills the sandbox of a session from outside, as the kernel does when memory is short.
@@ -24,7 +24,7 @@ fn kill_sandbox(sessions: &Sessions, session: &str) {
     process::signal(guest_init(sessions, session), "KILL");
 }
 
-/// Waits until nothing of a server's sessions is left but what runs without any.
+/// Waits until a server has no loop devices of sessions, and at most `before` processes.
 fn wait_for_nothing(server: &Server, before: usize) {
     until("every process and loop device of sessions to be gone", SOON, || {
         settle(&server.client());
@@ -78,7 +78,7 @@ fn w01_no_answer_without_a_token_has_a_key_in_it() {
             assert_ne!(response.status, 500, "{target}: {everything}");
         }
     }
-    // And from inside there is no server to ask.
+    // Programs in the sandbox cannot connect to the server either.
     let port = server.client().address().port();
     for peer in [format!("{port}"), format!("127.0.0.1 {port}"), format!("localhost {port}")] {
         let came = sessions.ask(&session, &format!("connect {peer}"));
@@ -102,7 +102,7 @@ fn w02_a_cold_resume_goes_on_with_the_conversation() {
     let first = who(&sessions);
     assert_eq!((&first["session"], &first["resumed"]), (&json!(session), &Value::Null));
     sent.push("who".to_owned());
-    // Its sandbox goes and comes back; then the server does, in order and not.
+    // The sandbox is stopped and started again; then the server, regularly and by a kill.
     for how in ["stop", "TERM", "KILL"] {
         match how {
             "stop" => drop(sessions.did(&session, "stop")),
@@ -164,7 +164,7 @@ fn w03_every_session_can_be_resumed_after_a_crash() {
         let recalled = sessions.recall(session);
         assert_eq!(recalled[..recalled.len() - 1], sent[..], "{record}");
     }
-    // The turn that was cut off has an end that says so.
+    // The interrupted turn ends with an error.
     let events = sessions.kept(&running, 0);
     let of_turn = |event: &&Value| event["turn"] == turn;
     let cut: Vec<Value> = events.iter().filter(of_turn).cloned().collect();
@@ -186,12 +186,12 @@ fn w04_a_sandbox_that_was_killed_is_not_taken_for_alive() {
     assert_error(&sessions.try_exec(&session, "true"), 409, "conflict", None);
     assert_eq!(sessions.did(&session, "resume")["state"], "active");
     assert_eq!(sessions.recall(&session), ["remember me", "recall"]);
-    // Nobody has to notice first: whoever resumes at once gets a sandbox that lives.
+    // A resume works even before the server has detected the loss of the sandbox.
     for _ in 0..3 {
         kill_sandbox(&sessions, &session);
         sessions.did(&session, "resume");
         until("an answer of the sandbox that was resumed", SOON, || {
-            // The end of the one before may be noticed after the resume, which pauses it again.
+            // The server may detect the loss after the resume, and pause the session again.
             let response = sessions.try_exec(&session, "echo alive");
             if response.status == 200 {
                 assert_eq!(response.json()["stdout"], "alive\n");
@@ -215,7 +215,7 @@ fn w05_what_does_not_start_leaves_nothing_behind() {
         with(probe("never"), &json!({"runtime": {"type": "command", "argv": ["sleep", "7342.5"]}}));
     sessions.deploy(&never);
     let layers = images(&server, "layers").len();
-    // Far more at once than there is room for.
+    // Far more concurrent requests than places.
     let made: Vec<Response> = thread::scope(|scope| {
         let create = || sessions.try_create(&json!({"agent": "never"}));
         let all: Vec<_> = (0..30).map(|_| scope.spawn(create)).collect();
@@ -302,7 +302,7 @@ fn w07_commands_and_messages_at_the_same_time_are_not_mixed() {
     let history = ok(&sessions.client.get(&format!("{}/messages", path(&session))));
     let text: Vec<&Value> = history["messages"].as_array().unwrap().iter().collect();
     let roles: Vec<&str> = text.iter().map(|it| it["role"].as_str().unwrap()).collect();
-    // The first one said something before it was released.
+    // The first turn has two messages of the agent: it sent one before it was released.
     let expected = ["user", "assistant", "assistant", "user", "assistant", "user", "assistant"];
     assert_eq!(roles, expected, "{history}");
 }
@@ -324,7 +324,7 @@ fn w08_a_fork_has_the_files_and_the_conversation() {
     let list = "ls -A . node_modules; cat f.txt a.lock ~/h";
     assert_eq!(sessions.out(&child, list), sessions.out(&parent, list));
     assert_eq!(sessions.recall(&child), ["before", "recall"]);
-    // From here on they are two.
+    // From here on, the two sessions differ.
     sessions.out(&child, "echo child > f.txt; rm a.lock");
     sessions.ask(&parent, "after");
     assert_eq!(sessions.out(&parent, "cat f.txt a.lock"), "parent\n1\n");
@@ -333,7 +333,7 @@ fn w08_a_fork_has_the_files_and_the_conversation() {
         Some("child")
     );
     assert_eq!(sessions.recall(&child), ["before", "recall", "recall"]);
-    // A cold one can be forked, too, and a fork of a fork.
+    // A cold session can be forked, too, and so can a fork.
     sessions.did(&child, "stop");
     let grandchild = sessions.fork(&child);
     assert_eq!(sessions.out(&grandchild, "cat f.txt"), "child\n");
@@ -358,7 +358,7 @@ fn w10_an_ended_session_leaves_no_file() {
         }
         found
     };
-    // What belongs to the agent stays.
+    // The agent's files remain, so they are created before the comparison.
     let warm = sessions.create(&json!({"agent": "probe"}));
     sessions.end(&warm);
     wait_for_nothing(&server, processes);
@@ -379,7 +379,7 @@ fn w10_an_ended_session_leaves_no_file() {
         assert_eq!((&ended["state"], &ended["sandbox"]), (&json!("ended"), &json!("cold")));
         let message = sessions.refused(&session, 410, "gone");
         assert!(!message.is_empty());
-        // It ends again without complaint, and cannot come back.
+        // Ending it again succeeds, and it cannot be resumed.
         assert_eq!(sessions.end(&session)["state"], "ended");
         assert_error(&sessions.act(&session, "resume"), 410, "gone", None);
         wait_for_nothing(&server, processes);
@@ -391,7 +391,7 @@ fn w10_an_ended_session_leaves_no_file() {
     }
 }
 
-/// Files below a directory.
+/// The content of a message is stored and returned unchanged, as text or as blocks.
 #[test]
 fn w11_content_is_taken_as_it_is() {
     let _guard = beside_others();
@@ -475,7 +475,7 @@ fn a_listener_that_goes_away_leaves_the_turn_alone_or_ends_it() {
         turn.until_text("holding");
         drop(turn);
         if error.is_none() {
-            // Without a listener, the record still shows it at work.
+            // Without a listener, the record still shows that the agent works.
             assert_eq!(sessions.record(&session)["sandbox"], "running");
             sessions.out(&session, "touch /tmp/go");
         }
@@ -496,7 +496,7 @@ fn a_listener_that_goes_away_leaves_the_turn_alone_or_ends_it() {
     check(&interrupt, &go_on, None);
 }
 
-/// Events that belong to turns.
+/// Returns the events that belong to turns.
 fn of_turns(events: &[Value]) -> Vec<Value> {
     events.iter().filter(|event| !event["turn"].is_null()).cloned().collect()
 }
@@ -509,7 +509,7 @@ fn a_listener_that_does_not_read_does_not_slow_the_agent() {
     let session = sessions.probe();
     let request = crate::asynchronous::post_request(
         &format!("{}/messages", path(&session)),
-        // More than the buffers of a connection take: 4 MiB on the server's side, and little here.
+        // More than the buffers of a connection hold: 4 MiB on the server's side, and little here.
         &json!({"content": "flood 60 100000"}),
     );
     let mut unread = server.client().events_by(&request).unwrap();
@@ -522,7 +522,7 @@ fn a_listener_that_does_not_read_does_not_slow_the_agent() {
         .take_while(|event| event.name != "done")
         .collect();
     assert_eq!(quick.len(), 61, "all of it was said while two did not read");
-    // And those two miss nothing.
+    // The two clients that did not read miss no events.
     for events in [&mut unread, &mut also_unread] {
         let mut texts = 0;
         for event in events {
@@ -568,10 +568,10 @@ fn every_turn_has_an_end_whatever_becomes_of_its_agent() {
         let answer = sessions.ask(&session, "still there?");
         assert!(answer.starts_with("You said: still there?"), "after {message}: {answer}");
     }
-    // These are no faults: bytes that are not text, and unknown types.
+    // Bytes that are not text and events of unknown types are no faults.
     let harmless = b"{\"type\":\"news\",\"text\":\"\xff\xfe\"}\n{\"type\":\"stream_event\"}\n";
     assert_eq!(sessions.ask(&session, &format!("raw {}", encoded(harmless))), "wrote it");
-    // Nothing that an agent says ends another turn than its own.
+    // Output of the agent ends only its own turn.
     assert_eq!(sessions.ask(&session, "result 3"), "the right one");
     assert_eq!(sessions.ask(&session, "later I was too late"), "said nothing yet");
     let after = sessions.record(&session)["last_seq"].as_u64().unwrap();
@@ -603,8 +603,8 @@ fn a_server_that_stops_ends_streams_and_keeps_everything() {
     turn.until_text("holding");
     let mut watching = server.client().events(&format!("{}/events", path(&session))).unwrap();
     server.signal("TERM");
-    // A stream ends where it is when the time to drain is up. If the turn's end was still told,
-    // then as one that failed.
+    // When the time to drain is up, the stream ends at its current position. If it contains the end
+    // of the turn, the turn has failed.
     let cut = turn.cut();
     let of = |kind: &str| cut.iter().filter(|event| event["type"] == kind).count();
     let went_well =
@@ -634,7 +634,7 @@ fn who_comes_back_after_a_crash_misses_nothing_and_hears_nothing_twice() {
     let target = format!("{}/events", path(&session));
     let mut watching = server.client().events(&target).unwrap();
     let mut streams = Vec::new();
-    // In the middle of a turn that says a lot.
+    // In the middle of a turn with many events.
     let turn = sessions.send(&session, "flood 200 1000");
     while streams.len() < 100 {
         streams.push(watching.next().unwrap());
@@ -664,7 +664,8 @@ fn who_comes_back_after_a_crash_misses_nothing_and_hears_nothing_twice() {
     }
     let first_rest: u64 = rest[0].id.parse().unwrap();
     assert!(first_rest > last.parse().unwrap(), "{first_rest} after {last}");
-    // Together they are what is kept, but for what was told before it was kept and is lost.
+    // Both streams together contain all stored events, and perhaps events that were sent before the
+    // crash but not stored.
     let together: Vec<Value> =
         streams.iter().chain(&rest).map(|event| event.data.clone()).collect();
     let received = numbers(&together);

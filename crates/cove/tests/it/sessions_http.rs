@@ -1,4 +1,4 @@
-//! The native face of sessions, and the command line that speaks it.
+//! The native interface of sessions, and the command line that uses it.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -14,25 +14,25 @@ use crate::revocation::websocket;
 use crate::sessions_support::{SOON, Sessions, ok, path, probe, serve_sessions};
 use crate::support::{COVE, beside_others, wait_for_sleep, wait_until_gone};
 
-/// More than any JSON body may have, and less than a disk.
+/// Size of a file that exceeds any JSON body, and fits on a disk.
 const LARGE_BYTES: u64 = 40 << 20;
 
 fn request(method: &str, target: &str) -> Request {
     Request::new(method, target)
 }
 
-/// What the agent answers to what is none of its commands: the text, and how often it was told
-/// something.
+/// Returns the agent's answer to a message that is none of its commands: the text, and the number
+/// of messages so far.
 fn echo(text: &str, messages: usize) -> String {
     format!("You said: {text} [messages: {messages}]")
 }
 
-/// The same as the command line prints it.
+/// Returns this answer as the command line prints it.
 fn echoed(text: &str, messages: usize) -> String {
     format!("{}\n", echo(text, messages))
 }
 
-/// A session without an agent.
+/// Creates a session without an agent.
 fn workspace(sessions: &Sessions) -> String {
     sessions.create(&json!({}))
 }
@@ -182,7 +182,7 @@ fn whoever_has_another_tenant_or_scope_finds_nothing() {
         let request_line = friend.get(target).text();
         assert!(!request_line.contains("s3cr3t"), "{request_line}");
     }
-    // What belongs to a tenant belongs to all of its tokens.
+    // All tokens of a tenant have access to its objects.
     assert_eq!(ok(&friend.get(&path(&id)))["id"], id.as_str());
     assert_eq!(Sessions { client: friend }.ask(&id, "still there"), echo("still there", 1));
 }
@@ -219,7 +219,7 @@ fn files_of_any_size_go_both_ways() {
             assert_eq!(response.header("content-range"), Some("bytes */41943040"));
         }
     }
-    // What does not fit leaves nothing, nor does what is given up.
+    // Uploads that do not fit or are aborted leave no file.
     let full = sessions.write(&id, "too-large.bin", &large);
     assert_error(&full, 409, "conflict", Some("path"));
     let upload = request("PUT", &format!("{}/files/half", path(&id))).body("half of it");
@@ -227,7 +227,7 @@ fn files_of_any_size_go_both_ways() {
     drop(broken);
     let mut half = sessions.client.open(&request("PUT", &format!("{}/files/half", path(&id))));
     drop(half.as_mut().map(|stream| stream.flush()));
-    // Only the empty one comes to its end.
+    // Only the upload with an empty body is completed.
     until("the empty file", SOON, || match sessions.out(&id, "ls -A") {
         names if names == "chunked\ndeep\nhalf\n" => Ok(()),
         names => Err(names),
@@ -254,7 +254,7 @@ fn files_are_made_moved_listed_and_removed() {
     assert_eq!(put("/dir/sub?directory=true", "").json()["kind"], "dir");
     assert_error(&put("/b?directory=true", "x"), 400, "invalid_request", Some("directory"));
     assert_error(&sessions.read(&id, "dir"), 400, "invalid_request", Some("path"));
-    // Names that mean something elsewhere.
+    // Names with a special meaning elsewhere, such as in URLs.
     for name in ["move", "100%25", "a%20b%3F%23", ".hidden", "%C3%A4"] {
         assert_eq!(put(&format!("/{name}"), name).status, 201, "{name}");
         assert_eq!(sessions.read(&id, name).text(), name);
@@ -263,7 +263,7 @@ fn files_are_made_moved_listed_and_removed() {
         sessions.out(&id, "ls -A | tr '\\n' ' '"),
         ".hidden 100% a b?# a.txt dir move run.sh ä "
     );
-    // Places outside of the workspace.
+    // Paths outside of the workspace.
     assert_eq!(put("//tmp/x", "t").json()["path"], "/tmp/x");
     assert_eq!(put("/~/y", "h").json()["path"], "/home/user/y");
     assert_eq!(sessions.out(&id, "cat /tmp/x ~/y"), "th");
@@ -326,7 +326,7 @@ fn an_archive_that_nobody_reads_does_not_keep_its_place() {
     let server = serve_sessions(settings);
     let sessions = Sessions::from(&server);
     let id = workspace(&sessions);
-    // More than all buffers on the way.
+    // More than all buffers on the path hold.
     sessions.out(&id, "head -c 40000000 /dev/zero > zeros");
     let export = request("GET", &format!("{}/archive", path(&id)));
     let unread: Vec<_> = (0..4).map(|_| sessions.client.open(&export).unwrap()).collect();
@@ -353,7 +353,7 @@ fn messages_are_answered_at_once_or_in_the_end() {
     assert!(failed["error"].as_str().is_some_and(|it| !it.is_empty()), "{failed}");
     let turn = sessions.hear(&id, "again");
     assert_eq!(turn.result(), echo("again", 3), "it remembers what it was told");
-    // Pages, and only some types.
+    // Pages, and a filter by event type.
     let page = |query: &str| {
         let target = format!("{}/events{query}", path(&id));
         let request = request("GET", &target).header("accept", "application/json");
@@ -419,7 +419,7 @@ fn what_is_kept_beside_sessions_is_kept() {
     assert_eq!(sessions.out(&with, "echo $OPENAI_API_KEY"), "s3cr3t\n");
     let one = format!("/v1/credentials/{}", credential["id"].as_str().unwrap());
     assert_eq!(client.send(&request("DELETE", &one)).status, 204);
-    // Lists, by what sessions were given.
+    // Lists, filtered by the sessions' metadata.
     let found = sessions.create(&json!({"metadata": {"user": "a b", "x": "1"}}));
     let list = ok(&client.get("/v1/sessions?metadata.user=a%20b&state=active"));
     let ids: Vec<_> = list["sessions"].as_array().unwrap().iter().map(|it| &it["id"]).collect();
@@ -443,7 +443,7 @@ fn what_is_kept_beside_sessions_is_kept() {
     assert_ne!(page["sessions"][0]["id"], second["sessions"][0]["id"]);
 }
 
-/// Runs a command with its events: the bytes of both streams, and how it ended.
+/// Runs a command with streamed output. Returns the bytes of both streams, and the result.
 fn streamed_output(client: &Client, id: &str, body: &Value) -> (Vec<u8>, Vec<u8>, Value) {
     let request = post_request(&format!("{}/exec", path(id)), body);
     let events: Vec<_> = client.events_by(&request).unwrap().collect();
@@ -494,19 +494,19 @@ fn commands_are_followed_while_they_run() {
     check(json!({"command": "echo $A", "env": {"A": "1"}}), b"1\n", b"", json!({"exit_code": 0}));
     check(json!({"command": "kill -9 $$"}), b"", b"", json!({"signal": "SIGKILL"}));
     check(json!({"argv": ["sleep", "99"], "timeout_ms": 50}), b"", b"", json!({"timed_out": true}));
-    // Who goes away takes it along.
+    // A client that disconnects ends its command.
     let marker = format!("66{}.1", std::process::id());
     let body = json!({"argv": ["sleep", marker]});
     let mut events =
         sessions.client.events_by(&post_request(&format!("{}/exec", path(&id)), &body)).unwrap();
     events.next().unwrap();
-    // It is told of before it has become what it is to be.
+    // The process is reported before it has executed its program.
     wait_for_sleep(&marker);
     drop(events);
     wait_until_gone(&marker);
 }
 
-/// Reads what a terminal shows until `wanted` is in it.
+/// Reads the output of a terminal until it contains `wanted`.
 fn read_terminal(socket: &mut WebSocket, wanted: &str) -> String {
     let mut text = String::new();
     while !text.contains(wanted) {
@@ -536,8 +536,8 @@ fn a_terminal_is_typed_at_and_resized_and_hangs_up() {
     socket.send(&json!({"type": "resize", "rows": 40, "cols": 100}));
     socket.send(&json!({"type": "stdin", "data": "stty size\n"}));
     read_terminal(&mut socket, "40 100");
-    // Ctrl-C ends what runs, and not the shell.
-    // Not before it runs: what is shown at first is only what was typed.
+    // Ctrl-C ends the running program, not the shell. The test waits for the program, because the
+    // terminal first shows only the typed text.
     let held = format!("66{}.3", std::process::id());
     socket.send(&json!({"type": "stdin", "data": format!("sleep {held} || echo cut\n")}));
     wait_for_sleep(&held);
@@ -553,7 +553,7 @@ fn a_terminal_is_typed_at_and_resized_and_hangs_up() {
     };
     assert_eq!((&end["type"], &end["exit_code"]), (&json!("ended"), &json!(7)), "{end}");
     assert_eq!(socket.message(), Message::Close(1000, String::new()));
-    // The end of input, a signal, and what is not a message.
+    // End of input, a signal, and an invalid message.
     let mut socket = open("?argv=cat");
     socket.send(&json!({"type": "eof"}));
     assert_eq!(socket.rest().0.last().unwrap()["exit_code"], 0);
@@ -563,7 +563,7 @@ fn a_terminal_is_typed_at_and_resized_and_hangs_up() {
     let mut socket = open("?argv=cat");
     socket.writer().text("not json").unwrap();
     assert_eq!(socket.rest().1, 4400);
-    // Who goes away hangs up.
+    // A client that disconnects hangs the terminal up.
     let marker = format!("66{}.2", std::process::id());
     let socket = open(&format!("?argv=sleep&argv={marker}"));
     wait_for_sleep(&marker);
@@ -571,7 +571,7 @@ fn a_terminal_is_typed_at_and_resized_and_hangs_up() {
     wait_until_gone(&marker);
 }
 
-/// Opens a terminal; the socket and the first event.
+/// Opens a terminal. Returns the socket and the first event.
 fn terminal(sessions: &Sessions, id: &str, query: &str) -> (WebSocket, Value) {
     let socket = sessions.client.websocket(&format!("{}/terminal{query}", path(id)));
     let mut socket = socket.unwrap_or_else(|response| panic!("{query}: {}", response.text()));
@@ -579,7 +579,7 @@ fn terminal(sessions: &Sessions, id: &str, query: &str) -> (WebSocket, Value) {
     (socket, first)
 }
 
-/// Reads so many bytes of output.
+/// Reads this many bytes of output.
 fn output(socket: &mut WebSocket, count: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < count {
@@ -591,7 +591,7 @@ fn output(socket: &mut WebSocket, count: u64) -> Vec<u8> {
     bytes
 }
 
-/// Waits until the only terminal of a session is as it is to be.
+/// Waits until the only terminal of a session satisfies `is`, and returns it.
 fn wait_for_terminal(sessions: &Sessions, id: &str, is: impl Fn(&Value) -> bool) -> Value {
     until("the terminal to be as expected", SOON, || {
         let list = ok(&sessions.client.get(&format!("{}/terminals", path(id))));
@@ -618,7 +618,7 @@ fn a_terminal_outlives_its_socket_and_is_taken_up_again_without_a_gap() {
     let detached = wait_for_terminal(&sessions, &id, |it| it["state"] == "detached");
     assert_eq!((&detached["id"], &detached["pid"]), (&json!(name), &first["pid"]), "{detached}");
     assert!(detached["expires_at"].is_string(), "{detached}");
-    // The same shell, with what it has shown.
+    // A client attaches to the same shell, and receives its previous output.
     let again = format!("?attach={name}");
     let (mut socket, attached) = terminal(&sessions, &id, &again);
     let expected = json!({
@@ -628,12 +628,12 @@ fn a_terminal_outlives_its_socket_and_is_taken_up_again_without_a_gap() {
     assert_eq!(attached, expected);
     let replay = output(&mut socket, attached["to"].as_u64().unwrap());
     assert!(String::from_utf8_lossy(&replay).contains("mark-42"), "{replay:?}");
-    // A flood while nobody is there blocks no program: the oldest bytes are dropped.
+    // A flood without an attached client blocks no program: the oldest bytes are dropped.
     socket.send(&json!({
         "type": "stdin",
         "data": "for i in $(seq 100000); do echo line-$i; done\n",
     }));
-    // A connection that is cut may take what was sent last along.
+    // A cut connection may lose the last data sent, so the test first waits for their effect.
     read_terminal(&mut socket, "line-1");
     socket.cut();
     // `line-`, the digits of each number, and the end of the line.
@@ -647,7 +647,7 @@ fn a_terminal_outlives_its_socket_and_is_taken_up_again_without_a_gap() {
     assert_eq!(to - from, 256 << 10, "{attached}");
     let replay = output(&mut socket, to - from);
     let lines = String::from_utf8_lossy(&replay).into_owned();
-    // Every line follows the one before it.
+    // The lines are consecutive.
     let mut numbers = lines.lines().skip(1).filter_map(|line| line.strip_prefix("line-"));
     let mut last: u32 = numbers.next().unwrap().parse().unwrap();
     for number in numbers.by_ref() {
@@ -656,7 +656,7 @@ fn a_terminal_outlives_its_socket_and_is_taken_up_again_without_a_gap() {
         last = number;
     }
     assert_eq!(last, 100_000);
-    // With the position that it has, a client gets what follows and nothing twice.
+    // A client that sends its position receives only the output after it.
     socket.send(&json!({"type": "stdin", "data": "echo more\n"}));
     let more = read_terminal(&mut socket, "more");
     let had = from + (replay.len() + more.len()) as u64;
@@ -676,7 +676,7 @@ fn a_client_that_acknowledges_output_bounds_what_is_on_its_way() {
     const WRITTEN: u64 = 300_000;
     let query = format!("?argv=head&argv=-c&argv={WRITTEN}&argv=/dev/zero&window=4096");
     let (mut socket, _) = terminal(&sessions, &id, &query);
-    // What was not sent cannot have been shown.
+    // An acknowledgement of more bytes than were sent counts only those that were.
     socket.send(&json!({"type": "ack", "bytes": u32::MAX}));
     let (mut received, mut printed) = (0, 0);
     while let Message::Binary(piece) = socket.message() {
@@ -697,13 +697,13 @@ fn detached_terminals_are_bounded_taken_over_and_end() {
     let at = |rest: &str| format!("{}/terminals{rest}", path(&id));
     let (mut first, started) = terminal(&sessions, &id, "?argv=cat&detach_s=600");
     let name = started["terminal"].as_str().unwrap().to_owned();
-    // Who attaches takes over.
+    // A client that attaches replaces the attached one.
     let (mut second, _) = terminal(&sessions, &id, &format!("?attach={name}"));
     let taken = Message::Close(4409, "another client has attached".to_owned());
     assert_eq!(first.message(), taken);
     second.writer().binary(b"hello\n").unwrap();
     read_terminal(&mut second, "hello\r\nhello");
-    // It hangs up when it is ended, whoever is attached.
+    // Ending a terminal hangs it up, and disconnects the attached client.
     let ended = sessions.client.send(&Request::new("DELETE", &at(&format!("/{name}"))));
     assert_eq!(ended.status, 204, "{}", ended.text());
     let goodbye = Message::Close(1000, "the terminal was ended".to_owned());
@@ -715,7 +715,7 @@ fn detached_terminals_are_bounded_taken_over_and_end() {
     ] {
         assert_error(&sessions.client.send(&request), 404, "not_found", None);
     }
-    // What ends without a client is told to the next one, once.
+    // The end of a terminal without a client is reported to the next client, once.
     let (socket, started) = terminal(&sessions, &id, "?argv=sleep&argv=1000&detach_s=600");
     let name = started["terminal"].as_str().unwrap().to_owned();
     let pid = &started["pid"];
@@ -730,13 +730,13 @@ fn detached_terminals_are_bounded_taken_over_and_end() {
         let list = ok(&sessions.client.get(&at("")));
         if list["terminals"] == json!([]) { Ok(()) } else { Err(list.to_string()) }
     });
-    // A session has eight of them, and nobody keeps one for longer than an hour.
+    // A session may have eight terminals, and each may be detached for at most an hour.
     let all: Vec<_> = (0..8).map(|_| terminal(&sessions, &id, "?argv=cat&detach_s=600")).collect();
     let open =
         |query: &str| sessions.client.send(&websocket(&format!("{}/terminal{query}", path(&id))));
     assert_error(&open("?argv=cat&detach_s=600"), 429, "too_many_requests", None);
     assert_error(&open("?detach_s=3601"), 400, "invalid_request", Some("detach_s"));
-    // They end with the sandbox.
+    // Terminals end with the sandbox.
     sessions.did(&id, "stop");
     for (mut socket, _) in all {
         let (events, _) = socket.rest();
@@ -744,7 +744,7 @@ fn detached_terminals_are_bounded_taken_over_and_end() {
         assert!(kind == "error" || kind == "ended", "{events:?}");
     }
     assert_eq!(ok(&sessions.client.get(&at("")))["terminals"], json!([]));
-    // Nor is one there for longer than it may be without a client.
+    // A detached terminal ends after `detach_s`.
     sessions.did(&id, "resume");
     let marker = format!("66{}.7", std::process::id());
     let (socket, _) = terminal(&sessions, &id, &format!("?argv=sleep&argv={marker}&detach_s=1"));
@@ -753,7 +753,7 @@ fn detached_terminals_are_bounded_taken_over_and_end() {
     wait_until_gone(&marker);
 }
 
-/// `cove`, with a server's data directory as the only hint where the server is.
+/// Runs `cove`, which finds the server by its data directory only.
 pub(crate) fn cove(server: &Server, arguments: &[&str], stdin: &str) -> Output {
     let at = arguments.iter().position(|it| *it == "--").unwrap_or(arguments.len());
     let mut command: Command = testkit::command(COVE);
@@ -762,13 +762,13 @@ pub(crate) fn cove(server: &Server, arguments: &[&str], stdin: &str) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("start cove");
     let mut pipe = child.stdin.take().unwrap();
-    // A command that does not read its input is no error of this test.
+    // A command may end without reading its input.
     drop(pipe.write_all(stdin.as_bytes()));
     drop(pipe);
     child.wait_with_output().expect("wait for cove")
 }
 
-/// Runs a command that must end with this code; its standard output.
+/// Runs a command that must exit with this code, and returns its standard output.
 fn stdout_of(server: &Server, arguments: &[&str], stdin: &str, code: i32) -> String {
     let output = cove(server, arguments, stdin);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -799,7 +799,7 @@ fn agents_are_deployed_from_the_command_line() {
     let directory = folder.display().to_string();
     let deploy = ["agent", "deploy", &directory, "-e", "SIZE=2"];
     assert_eq!(stdout_of(&server, &deploy, "", 0).split(' ').next(), Some("helper"));
-    // A folder that says not how it is run, and one that is too large.
+    // A folder without a runtime, and one that is too large.
     let bare = server.scratch().path().join("bare");
     fs::create_dir(&bare).unwrap();
     fs::write(bare.join("data"), "x").unwrap();
@@ -855,7 +855,7 @@ fn grants_are_given_and_taken_back_from_the_command_line() {
     assert_eq!(set[0]["rules"][0]["hosts"], json!(["*.example.org"]));
     assert_eq!(run(&["session", "grants", id, "--none"], 0), "nothing\n");
     assert_eq!(proxy(), "\n");
-    // What would be given is known before, and nothing is made of it.
+    // Grants can be checked in advance, which has no effect.
     assert!(run(&["grants", "offers"], 0).contains("This token may give all"));
     assert!(run(&["grants", "check", "http:example.com"], 0).contains("yes"));
     let report = run(&["grants", "check", "http:example.com", "postgres:nothing", "--json"], 1);
@@ -868,7 +868,7 @@ fn grants_are_given_and_taken_back_from_the_command_line() {
     let body = json!({ "grants": [{ "kind": "http", "rules": [{ "hosts": ["example.com"] }] }] });
     let report = post(&other, "/v1/gateway/offers/check", &body).json();
     assert_eq!(report["grants"][0]["refusal"]["code"], "forbidden", "{report}");
-    // What was given and taken back is written down.
+    // Granting and revoking are recorded in the audit.
     let audit = run(&["audit", "--holder", id], 0);
     let events: Vec<_> =
         audit.lines().skip(1).filter_map(|it| it.split_whitespace().nth(3)).collect();
@@ -942,7 +942,7 @@ fn sessions_are_used_from_the_command_line() {
     assert_eq!(top["sessions"].as_array().unwrap().len(), 3, "{top}");
     assert!(top["sessions"][0]["metrics"]["memory_bytes"].as_u64().unwrap() > 0, "{top}");
     assert!(run(&["top"], "", 0).contains(id));
-    // What happened, from the beginning to the end.
+    // All events, from the beginning to the end.
     run(&["session", "end", id], "", 0);
     let output = run(&["session", "tail", "--raw", "--after", "0", id], "", 0);
     let kinds: Vec<Value> =
@@ -964,8 +964,8 @@ fn a_chat_is_interrupted_and_goes_on() {
     let mut input = chat.stdin.take().unwrap();
     input.write_all(b"hold /tmp/never\n").unwrap();
     sessions.wait_for(&id, "active", "running");
-    // A turn begins before its agent has heard of it, which may be interrupted as well, and knows
-    // nothing of it then.
+    // A turn begins before the agent receives its message. An interrupt at that time is possible,
+    // but then the agent does not count the message.
     until("the agent to hold its turn", SOON, || {
         let events = sessions.kept(&id, 0);
         let is_held = events.iter().any(|event| event["data"]["text"] == "holding");

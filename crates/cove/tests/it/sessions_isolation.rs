@@ -11,11 +11,11 @@ use crate::sessions_support::{
 };
 use crate::support::{beside_others, wait_until_gone};
 
-/// A secret of one session that no other one may find.
+/// Secret of one session that no other session may find.
 const SECRET: &str = "the-secret-of-the-first-session";
 /// The server's key for the model.
 const KEY: &str = "sk-isolation-4711";
-/// Memory that a flood of any size may cost the server.
+/// Maximum memory that a flood of any size may cost the server.
 const FLAT_BYTES: u64 = 96 << 20;
 
 /// A Python script that prints the outcome of each attempt.
@@ -78,10 +78,10 @@ attempt("reboot", lambda: call(169, 0xfee1dead, 672274793, 0x1234567, None))
 print("pids", sorted(int(name) for name in os.listdir("/proc") if name.isdigit()))
 "#;
 
-/// An address of this machine that is not loopback, where it has one.
+/// Returns an address of this machine that is not loopback, if it has one.
 fn host_address() -> String {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
-    // Nothing is sent: this only asks for the way.
+    // Connecting a UDP socket only selects the route, and sends nothing.
     let address = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
     address.map_or("127.0.0.2".to_owned(), |address| address.ip().to_string())
 }
@@ -96,7 +96,7 @@ fn a_program_reaches_nothing_but_its_own_session() {
     let first = sessions.create(&mine);
     sessions.ask(&first, &format!("keep /workspace/secret {SECRET}"));
     sessions.ask(&first, &format!("keep /tmp/secret {SECRET}"));
-    // Somebody listens there, in the other session.
+    // A server in the first session's sandbox, with a TCP and an abstract socket.
     let listen = r#"setsid python3 -c '
 import socket, time
 tcp = socket.create_server(("0.0.0.0", 9471))
@@ -113,31 +113,31 @@ while [ ! -e /tmp/listens ]; do sleep 0.01; done"#;
     let port = server.client().address().port();
     let command = format!("python3 attempts.py {port} {}", host_address());
     let found = sessions.out(&second, &command);
-    // A signal to process 1 is dropped by the kernel, which is no failure.
+    // The kernel drops a signal to process 1, so this successful call has no effect.
     let did = found.lines().filter(|line| line.contains(" DID ") && *line != "init kill DID None");
     assert_eq!(did.collect::<Vec<_>>(), [""; 0], "{found}");
     let pids = found.lines().last().unwrap().split(',').count();
     assert!(pids < 8, "{found}");
-    // The same of its agent, and of files and processes.
+    // The same attempts by the session's agent, and a search of files and processes.
     for peer in ["9471".to_owned(), "@cove-test-abstract".to_owned(), port.to_string()] {
         let came = sessions.ask(&second, &format!("connect {peer}"));
         assert!(came.starts_with("refused"), "{peer}: {came}");
     }
     let data = server.data_dir();
-    // The line itself is in `/proc`, and must not have in it what it looks for.
+    // The command line is visible in `/proc`, so it must not contain the searched text.
     let search = "ls -d /tmp/cove-tes[t]* /var/lib/cov[e]; cat /proc/*/environ /proc/*/cmdline; \
          grep -rs the-secre[t]-of /workspace /home /tmp /dev/shm /var /run /etc /opt /srv /mnt; \
          env; cat /proc/self/status; cat /proc/self/mountinfo; ls -la / /dev; true";
     let seen = sessions.exec(&second, search)["stdout"].as_str().unwrap().to_owned();
     let data = data.display().to_string();
     for hidden in [SECRET, server.token(), &first, &data] {
-        // The path of a loop device's file is in no table that a sandbox can read.
+        // A sandbox can read no table that contains the path of a loop device's file.
         assert!(!seen.contains(hidden), "{hidden}: {seen}");
     }
     for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
         assert!(seen.lines().any(|it| it == line), "{line}: {seen}");
     }
-    // And the first one has noticed nothing.
+    // The first session is not affected.
     assert_eq!(sessions.out(&first, "cat secret /tmp/secret"), SECRET.repeat(2));
     assert_eq!(sessions.out(&second, "ls -A"), "attempts.py\nprobe.py\n");
 }
@@ -208,7 +208,7 @@ fn another_tenant_finds_nothing() {
     assert_eq!(sessions.recall(&session), ["mine", "recall"]);
 }
 
-/// What an agent may not ask the model's endpoint for with the server's key, or anybody else.
+/// Requests that an agent may not send with the server's key, to the model's endpoint or elsewhere.
 const ELSEWHERE: &[&str] = &[
     "GET /",
     "POST /v1/../admin",
@@ -276,7 +276,7 @@ sys.stdout.buffer.write(answer)'"#
         assert!(answer.starts_with("HTTP/1.1 4"), "{line}: {answer}");
         assert!(!answer.contains(KEY), "{line}: {answer}");
     }
-    // Nor is one request taken for two.
+    // Ambiguous framing does not turn one request into two.
     for more in ["transfer-encoding: chunked\r\n", "content-length: 40\r\n"] {
         let smuggled = format!(
             "{}POST /v1/files HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
@@ -288,13 +288,13 @@ sys.stdout.buffer.write(answer)'"#
     for delivered in model.delivered() {
         assert_eq!(delivered.line, "POST /v1/messages", "{delivered:?}");
     }
-    // No key is inside, in no place and under no name.
+    // The key is in no environment, on no command line and in no event of the session.
     let seen = sessions.exec(&session, "env; cat /proc/*/environ; cat /proc/*/cmdline; true");
     assert!(!seen.to_string().contains(KEY), "{seen}");
     assert!(!format!("{:?}", sessions.kept(&session, 0)).contains(KEY));
 }
 
-/// A file with a secret, below the target directory of the tests.
+/// Creates a file with a secret below the target directory of the tests. Returns its path.
 fn testkit_file(content: &str) -> String {
     use std::os::unix::fs::PermissionsExt as _;
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("isolation-key");
@@ -374,7 +374,8 @@ fn no_path_leads_out_of_a_session() {
         let status = response.status;
         assert!((400..500).contains(&status), "{excerpt}: {status} {}", response.text());
     }
-    // A name that leads elsewhere is replaced by a file, or refused; what it led to is not touched.
+    // A write to a link or special file replaces it or is rejected; the link's target does not
+    // change.
     for file in ["outside", "loop", "zero", "tty", "fifo", "root/dev/full"] {
         let response = sessions.write(&session, file, b"evil");
         assert!(response.status < 500, "{file}: {}", response.text());
@@ -385,11 +386,12 @@ fn no_path_leads_out_of_a_session() {
         let response = sessions.client.send(&Request::new("DELETE", &target));
         assert!(file == "root" || response.status >= 400, "{file}: {}", response.text());
     }
-    // What was refused has harmed nothing, and a listing of all that ends.
+    // The session still works after the rejected requests, and a recursive listing ends.
     let target = format!("{}/files?path=/workspace&depth=32", path(&session));
     let listed = ok(&sessions.client.get(&target));
     assert!(listed.to_string().contains("probe.py"), "{listed}");
-    // What its user cannot read cannot be packed; the rest has links, not what they lead to.
+    // A directory that the session's user cannot read cannot be packed, so its mode is restored.
+    // Links are packed as links, without their targets.
     sessions.out(&session, "chmod 755 closed");
     let archive = sessions.client.get(&format!("{}/archive?path=/workspace", path(&session)));
     assert_eq!(archive.status, 200, "{}", archive.text());
@@ -404,7 +406,7 @@ fn an_archive_unpacks_into_the_session_and_nowhere_else() {
     let sessions = Sessions::from(&server);
     let session = sessions.probe();
     let outside = server.scratch().path().join("unpacked");
-    // Python's module writes what no tar would.
+    // Python's `tarfile` can write entries that tar programs do not.
     let make = format!(
         r#"python3 -c '
 import io, tarfile
@@ -470,7 +472,7 @@ fn floods_cost_the_server_nothing_that_lasts() {
     let flood = sessions.exec(&session, "head -c 300M /dev/zero | tr '\\0' x");
     assert_eq!(flood["truncated"], true);
     check("output");
-    // A line without an end is cut at its limit, not read up to the end.
+    // A line that exceeds the limit is an error, and is not read to its end.
     let turn = sessions.hear(&session, "line 50000000");
     assert_eq!(turn.errors().len(), 1);
     check("a line");
@@ -480,7 +482,7 @@ fn floods_cost_the_server_nothing_that_lasts() {
     check("errors");
     let logs = ok(&sessions.client.get(&format!("{}/logs", path(&session))));
     assert!(logs.to_string().len() < 20 << 20, "{}", logs.to_string().len());
-    // Many who listen and do not read.
+    // Clients that subscribe and do not read.
     let unread: Vec<_> = (0..8)
         .map(|_| {
             let request = Request::new("GET", &format!("{}/events", path(&session)));
@@ -490,7 +492,7 @@ fn floods_cost_the_server_nothing_that_lasts() {
     sessions.ask(&session, "flood 20 100000");
     check("listeners");
     drop(unread);
-    // Two thousand orphaned processes belong to the sandbox, and end with it.
+    // Orphaned processes belong to the sandbox, and end with it.
     let marked = start_inside(&sessions, &session);
     sessions.exec(&session, "for i in $(seq 100); do setsid sleep 7766.5 & done; true");
     sessions.end(&session);

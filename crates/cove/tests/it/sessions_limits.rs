@@ -16,7 +16,7 @@ fn running_sessions_are_never_evicted_and_waiting_ones_in_their_order() {
     let sessions = Sessions::from(&server);
     sessions.deploy(&probe("probe"));
     let create = || sessions.create(&json!({"agent": "probe"}));
-    // Used first, used last, not used at all.
+    // Sessions that are used first, last, and not at all.
     let (first, last, unused) = (create(), create(), create());
     sessions.ask(&last, "hello");
     sessions.ask(&first, "hello");
@@ -27,7 +27,7 @@ fn running_sessions_are_never_evicted_and_waiting_ones_in_their_order() {
     let fifth = create();
     sessions.wait_for(&first, "paused", "cold");
     sessions.ask(&fifth, "hello");
-    // Now all of them work.
+    // All resident sessions are busy.
     let held: Vec<_> = [&last, &fourth, &fifth]
         .into_iter()
         .map(|session| {
@@ -41,7 +41,7 @@ fn running_sessions_are_never_evicted_and_waiting_ones_in_their_order() {
     assert_error(&refused, 503, "overloaded", None);
     assert!(refused.header("retry-after").is_some(), "{:?}", refused.headers);
     assert_error(&sessions.act(&first, "resume"), 503, "overloaded", None);
-    // It is none the worse for that.
+    // The session that was not resumed is unchanged.
     assert_eq!(sessions.record(&first)["state"], "paused");
     assert_eq!(sessions.counts()["running"], 3);
     for session in [&last, &fourth, &fifth] {
@@ -112,7 +112,7 @@ fn install_runs_inside_and_reaches_nothing_outside() {
     }
     assert!(!report.contains("on the host"), "{report}");
     assert_ne!(report.lines().next(), Some("0"), "{report}");
-    // One that does not end, and one that fails, are told, and leave what there was.
+    // A failing and a killed install script are reported, and the agent stays as it was.
     for (body, says) in [("exit 7", "7"), ("echo to the end; kill -9 $$", "KILL")] {
         let mut broken = probe("installed");
         broken["files"].as_array_mut().unwrap().push(
@@ -172,21 +172,21 @@ for child in children:
     fails("python3 -c 'f = [open(\"/dev/null\") for _ in range(100)]'", "Too many open files");
     let result = sessions.exec(&session, "python3 -c 'x = bytearray(1 << 30); print(len(x))'");
     assert_ne!(result["exit_code"], 0, "{result}");
-    // The session itself is none the worse.
+    // The session itself still works.
     assert_eq!(sessions.recall(&session), ["hello", "recall"]);
     assert_eq!(sessions.out(&session, "cat after"), "ok\n");
     let figures = ok(&sessions.client.get(&format!("{}/metrics", path(&session))));
     assert!(figures["memory_bytes"].as_u64().unwrap() <= 128 << 20, "{figures}");
     assert!(figures["disk_bytes"].as_u64().unwrap() <= 32 << 20, "{figures}");
-    // Another one has what it had all the time.
+    // Another session has the default limits.
     let other = sessions.create(&json!({"agent": "probe"}));
     sessions.out(&other, "head -c 40M /dev/zero > big");
     let inside = start_inside(&sessions, &other);
     assert!(process::name(inside) == "sleep");
 }
 
-/// Sandboxes of E2B's clients are at work from the moment that they are made: a create that waits
-/// for a place must not take the one of another create whose answer is on its way.
+/// Sandboxes of E2B's clients count as busy from their creation: a request that waits for a place
+/// must not evict the sandbox of another request whose response is in transit.
 #[test]
 fn a_burst_of_creates_fills_every_place_and_the_rest_is_refused() {
     const PLACES: usize = 50;
@@ -236,13 +236,13 @@ fn what_is_kept_of_a_session_has_a_bound() {
     let kept = |session: &str| -> usize {
         sessions.kept(session, 0).iter().map(|event| event.to_string().len()).sum()
     };
-    // One more message of the agent, with what goes with it.
+    // The stored events may exceed the limit by one message of the agent and its events.
     assert!(kept(&session) < 2 * usize::try_from(BYTES_MAX).unwrap(), "{}", kept(&session));
-    // What was counted holds on another day, too.
+    // The limit still applies after the session was stopped and resumed.
     sessions.did(&session, "stop");
     sessions.did(&session, "resume");
     sessions.refused(&session, 409, "conflict");
-    // Nothing else of the session is the worse for it, and a fork goes on.
+    // All else in the session works, and a fork continues.
     assert_eq!(sessions.out(&session, "echo well"), "well\n");
     let fork = sessions.fork(&session);
     assert_eq!(sessions.ask(&fork, "flood 10 1000"), "flooded");

@@ -1,5 +1,5 @@
-//! Servers that share a store and an object store: any of them continues a session, and never two
-//! at the same time.
+//! Servers that share a store and an object store: any of them can continue a session, but only one
+//! at a time.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -11,10 +11,10 @@ use crate::asynchronous::post;
 use crate::sessions_support::{SOON, Sessions, config, numbers, ok, path, probe, walk};
 use crate::support::{COVE, beside_others};
 
-/// What seals secrets for all of them.
+/// Key with which all of them seal secrets.
 const SECRETS_KEY: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
-/// The configuration of servers that share everything but their disks.
+/// Returns the configuration of servers that share everything except their disks.
 fn shared(database: &str, objects: &Scratch) -> String {
     let objects = objects.path().display().to_string();
     let of_sessions = config("ready = 0\nsnapshot_after_turn = true");
@@ -56,7 +56,7 @@ fn a_session_that_was_stopped_goes_on_at_another_server() {
     let _guard = beside_others();
     let Two { one, two, session, .. } = &start();
     let (here, there) = (Sessions::from(one), Sessions::from(two));
-    // While one works with it, the other one shows it and does not touch it.
+    // While one server has the session, the other one can show it, but not change it.
     let record = there.record(session);
     assert_eq!(record["id"], session.as_str());
     let message =
@@ -65,7 +65,7 @@ fn a_session_that_was_stopped_goes_on_at_another_server() {
     assert_eq!(there.act(session, "resume").status, 409);
     here.ask(session, "one");
     here.did(session, "stop");
-    // To and fro; each time with everything.
+    // The session moves back and forth, each time with its whole state.
     let mut sent = vec!["env SEALED".to_owned(), "one".to_owned()];
     let mut seq = 0;
     for (number, (to, from)) in
@@ -87,7 +87,7 @@ fn a_session_that_was_stopped_goes_on_at_another_server() {
     }
     let received = numbers(&here.kept(session, 0));
     assert!(received.windows(2).all(|pair| pair[0] < pair[1]), "{received:?}");
-    // A new session of the agent needs its layer, which was made at the other server.
+    // A new session of the agent needs its layer, which was created at the other server.
     let other = there.create(&json!({"agent": "probe"}));
     assert_eq!(there.recall(&other), ["recall"]);
     there.end(&other);
@@ -95,7 +95,7 @@ fn a_session_that_was_stopped_goes_on_at_another_server() {
     assert_eq!(here.record(session)["state"], "ended");
 }
 
-/// A copy has the name of its original, and would take its sessions for its own.
+/// A copy has the name of its original, and would take over its sessions.
 #[test]
 fn a_copy_of_a_data_directory_does_not_speak_for_its_original() {
     let _guard = beside_others();
@@ -116,14 +116,14 @@ fn a_copy_of_a_data_directory_does_not_speak_for_its_original() {
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("is running already") && errors.contains("server.id"), "{errors}");
-    // Nothing was taken from it.
+    // The original still has its session.
     let (here, there) = (Sessions::from(one), Sessions::from(two));
     assert!(here.ask(session, "still here").contains("still here"));
     assert_eq!(here.out(session, "cat file"), "kept\n");
     assert_eq!(there.act(session, "resume").status, 409);
 }
 
-/// By its own clock, all others have not been seen for ten minutes.
+/// By the clock of this server, all others were last seen ten minutes ago.
 #[test]
 fn a_server_whose_clock_is_ahead_takes_no_session_from_another() {
     let _guard = beside_others();
@@ -134,11 +134,11 @@ fn a_server_whose_clock_is_ahead_takes_no_session_from_another() {
         assert_eq!(there.act(session, "resume").status, 409);
         assert!(here.ask(session, "still here").contains("still here"));
     }
-    // Nor does the other one take what this one has.
+    // The first server does not take over a session of this one either.
     let theirs = there.create(&json!({"agent": "probe"}));
     assert_eq!(here.act(&theirs, "resume").status, 409);
     assert!(there.ask(&theirs, "here as well").contains("here as well"));
-    // What is let go is anybody's.
+    // Any server can resume a session that was stopped.
     assert_eq!(ok(&here.act(session, "stop"))["state"], "stopped");
     there.did(session, "resume");
     assert_eq!(there.out(session, "cat file"), "kept\n");
@@ -147,10 +147,10 @@ fn a_server_whose_clock_is_ahead_takes_no_session_from_another() {
 #[test]
 fn sessions_of_a_server_that_is_gone_go_on_when_its_lease_is_over() {
     let _guard = beside_others();
-    // In this order, so that the servers end before the shared stores.
+    // Bound in this order, so that the servers stop before the shared stores.
     let Two { _database, _objects, session, two, mut one } = start();
     let (here, there) = (Sessions::from(&one), Sessions::from(&two));
-    // A turn has brought its files to the object store when the next one begins.
+    // When a turn begins, the files of the previous turn are in the object store.
     for text in ["one", "two"] {
         here.ask(&session, text);
     }
@@ -167,13 +167,13 @@ fn sessions_of_a_server_that_is_gone_go_on_when_its_lease_is_over() {
     assert_eq!(recalled[..3], ["env SEALED", "one", "two"], "{recalled:?}");
     assert_eq!(there.out(&session, "cat file ~/file link"), "kept\nhome\nkept\n");
     assert_eq!(there.ask(&session, "env SEALED"), "in the shared store");
-    // What is kept is one history, with one end for each turn.
+    // The stored history is one sequence, with one end for each turn.
     let kept = there.kept(&session, 0);
     let received = numbers(&kept);
     assert!(received.windows(2).all(|pair| pair[0] < pair[1]), "{received:?}");
     let of = |kind: &str| kept.iter().filter(|event| event["type"] == kind).count();
     assert_eq!(of("done"), of("turn_start"), "{kept:?}");
-    // Back again, the other one has nothing to say about it.
+    // After its restart, the first server does not own the session.
     one.restart();
     let here = Sessions::from(&one);
     assert_eq!(here.act(&session, "resume").status, 409);
@@ -190,7 +190,7 @@ fn a_server_whose_store_is_gone_stops_all_the_same() {
     let database = Postgres::start();
     let objects = Scratch::new();
     let mut server = Server::start_with(COVE, &[], Some(&shared(&database.database(), &objects)));
-    // The audit writes every second, so a slow stop meets it in the middle.
+    // The audit is written every second, so a slow stop may interrupt a write.
     let audit = "the audit cannot be written";
     for line in [
         "lost the store",
@@ -222,12 +222,12 @@ fn what_a_turn_has_stored_goes_with_its_session() {
     sessions.deploy(&probe("probe"));
     for _ in 0..2 {
         let session = sessions.create(&json!({"agent": "probe"}));
-        // So much that it is still on its way when the session ends.
+        // The upload of this file is still in progress when the session ends.
         sessions.out(&session, "head -c 8M /dev/urandom > much");
         sessions.ask(&session, "hello");
         sessions.end(&session);
     }
-    // Then nobody stores anything any more.
+    // After the server has stopped, no upload can run.
     drop(server);
     let mut left = BTreeSet::new();
     walk(&objects.path().join("disks"), &mut left);

@@ -17,24 +17,26 @@ pub(crate) use crate::support::SOON;
 /// Size of a session's disk in most tests, in bytes.
 pub(crate) const DISK_BYTES: u64 = 64 << 20;
 
-/// The agent that does what it is told.
+/// Source of the probe agent, which executes the commands in its messages.
 const PROBE: &str = include_str!("../agents/probe.py");
 
-/// A server for small sessions, with these lines in the `[sessions]` table of its configuration.
+/// Starts a server for small sessions, with these lines in the `[sessions]` table of its
+/// configuration.
 pub(crate) fn serve_sessions(settings: &str) -> Server {
     Server::start_with(COVE, &[], Some(&config(settings)))
 }
 
-/// The configuration of such a server. Lines of other tables may follow those of `[sessions]`.
+/// Returns the configuration of such a server. Lines of other tables may follow those of
+/// `[sessions]`.
 pub(crate) fn config(settings: &str) -> String {
-    // Interpreters that start ahead are of no use to sessions, and a lot to wait for.
+    // Sessions do not use prestarted interpreters, which take long to start.
     format!(
         "sandbox.warm_runtimes = false\nexecutions.languages = {LANGUAGES:?}\n\
          [sessions]\ndisk_bytes = {DISK_BYTES}\ndisk_inodes = 8192\n{settings}\n"
     )
 }
 
-/// What an agent is deployed with that does what it is told.
+/// Returns the request that deploys the probe agent.
 pub(crate) fn probe(name: &str) -> Value {
     json!({
         "name": name,
@@ -43,7 +45,7 @@ pub(crate) fn probe(name: &str) -> Value {
     })
 }
 
-/// `one` with the fields of `other` beside or in place of its own.
+/// Returns `one` with the fields of `other`, which replace fields with the same names.
 pub(crate) fn with(mut one: Value, other: &Value) -> Value {
     for (name, value) in other.as_object().unwrap() {
         one[name] = value.clone();
@@ -51,7 +53,7 @@ pub(crate) fn with(mut one: Value, other: &Value) -> Value {
     one
 }
 
-/// A client of `/v1/agents` and `/v1/sessions`.
+/// Client of `/v1/agents` and `/v1/sessions`.
 #[derive(Clone, Debug)]
 pub(crate) struct Sessions {
     pub(crate) client: Client,
@@ -64,57 +66,57 @@ impl From<&Server> for Sessions {
 }
 
 impl Sessions {
-    /// Deploys an agent that must be accepted.
+    /// Deploys an agent; the request must succeed.
     pub(crate) fn deploy(&self, request: &Value) -> Value {
         let response = post(&self.client, "/v1/agents", request);
         assert_eq!(response.status, 201, "{}", response.text());
         response.json()
     }
 
-    /// Asks for a session.
+    /// Requests a session.
     pub(crate) fn try_create(&self, request: &Value) -> Response {
         post(&self.client, "/v1/sessions", request)
     }
 
-    /// A session that must be made; its id.
+    /// Creates a session; the request must succeed. Returns its id.
     pub(crate) fn create(&self, request: &Value) -> String {
         let response = self.try_create(request);
         assert_eq!(response.status, 201, "{request}: {}", response.text());
         id(&response.json())
     }
 
-    /// A session of the agent that does what it is told, which is deployed for that.
+    /// Deploys the probe agent, and creates a session of it.
     pub(crate) fn probe(&self) -> String {
         self.deploy(&probe("probe"));
         self.create(&json!({"agent": "probe"}))
     }
 
-    /// Record of a session.
+    /// Returns the record of a session.
     pub(crate) fn record(&self, session: &str) -> Value {
         ok(&self.client.get(&path(session)))
     }
 
-    /// Does something to a session: `pause`, `stop`, `resume`, `fork`, `interrupt`.
+    /// Performs an action on a session: `pause`, `stop`, `resume`, `fork`, `interrupt`.
     pub(crate) fn act(&self, session: &str, verb: &str) -> Response {
         post(&self.client, &format!("{}/{verb}", path(session)), &json!({}))
     }
 
-    /// The same where it must succeed.
+    /// Performs such an action, which must succeed.
     pub(crate) fn did(&self, session: &str, verb: &str) -> Value {
         ok(&self.act(session, verb))
     }
 
-    /// A copy of a session.
+    /// Forks a session. Returns the id of the copy.
     pub(crate) fn fork(&self, session: &str) -> String {
         id(&self.did(session, "fork")["sessions"][0])
     }
 
-    /// Ends a session for ever.
+    /// Ends a session permanently.
     pub(crate) fn end(&self, session: &str) -> Value {
         ok(&self.client.send(&Request::new("DELETE", &path(session))))
     }
 
-    /// Waits until a session is in a state, and its sandbox in another.
+    /// Waits until a session and its sandbox are in these states.
     pub(crate) fn wait_for(&self, session: &str, state: &str, sandbox: &str) -> Value {
         until(&format!("{session} {state} and {sandbox}"), SOON, || {
             let record = self.record(session);
@@ -123,12 +125,12 @@ impl Sessions {
         })
     }
 
-    /// Sends a message whose turn is heard as it comes.
+    /// Sends a message, and returns its turn as a stream.
     pub(crate) fn send(&self, session: &str, text: &str) -> Turn {
         self.send_as(session, &json!({"content": text}))
     }
 
-    /// The same with further fields.
+    /// Sends a message with any fields.
     pub(crate) fn send_as(&self, session: &str, message: &Value) -> Turn {
         let request = post_request(&format!("{}/messages", path(session)), message);
         let events = self.client.events_by(&request);
@@ -136,19 +138,19 @@ impl Sessions {
         Turn { received: Vec::new(), events }
     }
 
-    /// Sends a message and hears all of its turn.
+    /// Sends a message, and reads its whole turn.
     pub(crate) fn hear(&self, session: &str, text: &str) -> Heard {
         self.send(session, text).end()
     }
 
-    /// Sends a message that must be answered; the answer.
+    /// Sends a message whose turn must have no errors. Returns the agent's answer.
     pub(crate) fn ask(&self, session: &str, text: &str) -> String {
         let turn = self.hear(session, text);
         assert_eq!(turn.errors(), [""; 0], "{text}");
         turn.result()
     }
 
-    /// A message that must be refused.
+    /// Sends a message that must be rejected. Returns the error message.
     pub(crate) fn refused(&self, session: &str, status: u16, code: &str) -> String {
         let target = format!("{}/messages", path(session));
         let response = post(&self.client, &target, &json!({"content": "hello"}));
@@ -156,25 +158,25 @@ impl Sessions {
         response.json()["error"]["message"].as_str().unwrap().to_owned()
     }
 
-    /// All that was said to the agent in this conversation, as the agent remembers it.
+    /// Returns all messages of this conversation, as the agent remembers them.
     pub(crate) fn recall(&self, session: &str) -> Vec<String> {
         serde_json::from_str(&self.ask(session, "recall")).unwrap()
     }
 
-    /// Runs a line of shell beside the agent.
+    /// Runs a shell command beside the agent.
     pub(crate) fn try_exec(&self, session: &str, command: &str) -> Response {
         let target = format!("{}/exec", path(session));
         post(&self.client, &target, &json!({"command": command, "timeout_ms": 60_000}))
     }
 
-    /// The same where it must run; how it ended.
+    /// Runs a shell command that must start. Returns its result.
     pub(crate) fn exec(&self, session: &str, command: &str) -> Value {
         let response = self.try_exec(session, command);
         assert_eq!(response.status, 200, "{command}: {}", response.text());
         response.json()
     }
 
-    /// The same where it must succeed; what it wrote.
+    /// Runs a shell command that must succeed. Returns its standard output.
     pub(crate) fn out(&self, session: &str, command: &str) -> String {
         let result = self.exec(session, command);
         assert_eq!(result["exit_code"], 0, "{command}: {result}");
@@ -187,7 +189,7 @@ impl Sessions {
         self.client.send(&Request::new("PUT", &target).body(content))
     }
 
-    /// Brings what has these names in a directory into one of the workspace.
+    /// Packs entries of a local directory, and unpacks them into a directory of the workspace.
     pub(crate) fn unpack(&self, session: &str, into: &str, from: &Path, names: &[&str]) {
         let mut tar = Command::new("tar");
         tar.arg("-C").arg(from).args(["--exclude=__pycache__", "-c"]).args(names);
@@ -202,7 +204,7 @@ impl Sessions {
         self.client.get(&format!("{}/files/{file}", path(session)))
     }
 
-    /// Events of a session that are kept, after this number.
+    /// Returns the stored events of a session after this number.
     pub(crate) fn kept(&self, session: &str, after: u64) -> Vec<Value> {
         let mut after = after;
         let mut kept = Vec::new();
@@ -218,12 +220,12 @@ impl Sessions {
         }
     }
 
-    /// Sandboxes of sessions, counted.
+    /// Returns the numbers of session sandboxes.
     pub(crate) fn counts(&self) -> Value {
         ok(&self.client.get("/v1/sandboxes?here=true"))
     }
 
-    /// Waits until the counts have these figures.
+    /// Waits until the counts have these values.
     pub(crate) fn wait_for_counts(&self, wanted: &Value) {
         until(&format!("{wanted}"), SOON, || {
             let counts = self.counts();
@@ -234,18 +236,18 @@ impl Sessions {
     }
 }
 
-/// Where a session is.
+/// Returns the path of a session in the API.
 pub(crate) fn path(session: &str) -> String {
     format!("/v1/sessions/{session}")
 }
 
-/// The content of an answer that must be a good one.
+/// Returns the content of a response, which must be successful.
 pub(crate) fn ok(response: &Response) -> Value {
     assert!((200..300).contains(&response.status), "{}: {}", response.status, response.text());
     response.json()
 }
 
-/// A turn that is heard as it comes.
+/// Turn that is read as a stream.
 #[derive(Debug)]
 pub(crate) struct Turn {
     received: Vec<Value>,
@@ -253,14 +255,14 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Reads up to a text of the agent's.
+    /// Reads up to this text of the agent.
     pub(crate) fn until_text(&mut self, text: &str) {
         self.until(&format!("the text {text:?}"), |event| {
             event["type"] == "text" && event["data"]["text"] == text
         });
     }
 
-    /// Reads up to an event.
+    /// Reads up to an event that satisfies `is_it`.
     pub(crate) fn until(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) {
         loop {
             let event = self.next();
@@ -271,7 +273,7 @@ impl Turn {
         }
     }
 
-    /// Its name.
+    /// Returns the name of the turn.
     pub(crate) fn name(&self) -> String {
         self.received.first().unwrap()["turn"].as_str().unwrap().to_owned()
     }
@@ -279,14 +281,14 @@ impl Turn {
     fn next(&mut self) -> Option<Value> {
         let sent = self.events.next()?;
         assert_eq!(sent.name, sent.data["type"].as_str().unwrap());
-        // What is not kept has a number, and none to come back with.
+        // Events that are not stored have a number, but no id to resume from.
         let number = sent.id.parse().ok();
         assert!(sent.id.is_empty() || sent.data["seq"].as_u64() == number, "{sent:?}");
         self.received.push(sent.data.clone());
         Some(sent.data)
     }
 
-    /// Reads what is said until the server ends the stream, wherever that is in the turn.
+    /// Reads until the server ends the stream, at any point of the turn.
     pub(crate) fn cut(mut self) -> Vec<Value> {
         while self.next().is_some() {}
         self.received
@@ -299,14 +301,14 @@ impl Turn {
     }
 }
 
-/// A whole turn.
+/// Complete turn.
 #[derive(Debug)]
 pub(crate) struct Heard {
     pub(crate) events: Vec<Value>,
 }
 
 impl Heard {
-    /// Asserts what holds for every turn: one beginning, one end, one name, growing numbers.
+    /// Checks the invariants of every turn: one beginning, one end, one name, growing numbers.
     pub(crate) fn new(events: Vec<Value>) -> Heard {
         let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
         assert_eq!((of("turn_start"), of("done")), (1, 1), "{events:?}");
@@ -317,33 +319,33 @@ impl Heard {
         Heard { events }
     }
 
-    /// Answer of the agent.
+    /// Returns the agent's answer.
     pub(crate) fn result(&self) -> String {
         let mut results = self.events.iter().filter(|event| event["type"] == "turn_complete");
         let result = results.next().unwrap_or_else(|| panic!("no result in {:?}", self.events));
         result["data"]["result"].as_str().unwrap().to_owned()
     }
 
-    /// Messages of its errors.
+    /// Returns the messages of its errors.
     pub(crate) fn errors(&self) -> Vec<&str> {
         let errors = self.events.iter().filter(|event| event["type"] == "error");
         errors.map(|event| event["data"]["error"].as_str().unwrap()).collect()
     }
 }
 
-/// Numbers of events.
+/// Returns the numbers of events.
 pub(crate) fn numbers(events: &[Value]) -> Vec<u64> {
     events.iter().map(|event| event["seq"].as_u64().unwrap()).collect()
 }
 
-/// Files with images of disks and layers that a server has, by the name of their directory.
+/// Returns the images of a server's disks or layers, by the name of their directory.
 pub(crate) fn images(server: &Server, kind: &str) -> Vec<PathBuf> {
     let directory = server.data_dir().join("sessions").join(kind);
     let entries = fs::read_dir(&directory).unwrap();
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Loop devices whose file is below `directory`, also when that is gone.
+/// Returns the backing files of loop devices below `directory`, even if it no longer exists.
 pub(crate) fn loop_devices(directory: &Path) -> Vec<String> {
     let directory = directory.to_string_lossy();
     let devices = fs::read_dir("/sys/block").unwrap();
@@ -353,7 +355,7 @@ pub(crate) fn loop_devices(directory: &Path) -> Vec<String> {
     files.filter(|file| file.starts_with(&*directory)).collect()
 }
 
-/// Starts a program in a session that stays, and gives its process as the host sees it.
+/// Starts a program in a session that keeps running. Returns its process id on the host.
 pub(crate) fn start_inside(sessions: &Sessions, session: &str) -> u32 {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -362,7 +364,7 @@ pub(crate) fn start_inside(sessions: &Sessions, session: &str) -> u32 {
     wait_for_sleep(&marker).pid
 }
 
-/// The guest init of a session's sandbox, as the host sees it.
+/// Returns the process id on the host of a session's guest init.
 pub(crate) fn guest_init(sessions: &Sessions, session: &str) -> u32 {
     let inside = start_inside(sessions, session);
     let mut ancestor = inside;
@@ -373,7 +375,7 @@ pub(crate) fn guest_init(sessions: &Sessions, session: &str) -> u32 {
     ancestor
 }
 
-/// Adds the paths of all files below a directory to what was found; none when it is not there.
+/// Adds the paths of all files below a directory to `found`; none if it does not exist.
 pub(crate) fn walk(directory: &Path, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -1,6 +1,6 @@
-//! Every hostile program of the table, alone and ten at a time, each followed by a canary, and the
-//! host compared before and after. Those that can be run faster (from the compile cache, by an
-//! interpreter that has started) are run that way, too, and the answer has to say so.
+//! Every hostile program of the table, alone and ten at a time, each followed by a canary, with a
+//! comparison of the host before and after. Programs that have a fast mode (from the compile cache,
+//! by a prestarted interpreter) also run in that mode, which the response must report.
 //!
 //! `TEST_CASE=text cargo test -p cove --test it suite` runs only the cases with `text` in their
 //! name.
@@ -20,17 +20,17 @@ use testkit::{Client, Host, Server, Watch, process, until};
 use crate::cases::{self, Case, Fill, Pace, Phase};
 use crate::support::{alone_on_host, run, serve_with, settle, warm_up};
 
-/// Programs at one time in the second phase.
+/// Number of concurrent programs in the second phase.
 const CROWD: usize = 10;
-/// First user id of the servers here, how many bases there are above it, and how far apart.
+/// First user id of these servers, the number of possible bases, and the distance between them.
 const UID_BASE: u32 = 200_000_000;
 const UID_BASES: u32 = 30_000;
 const UIDS_EACH: u32 = 10_000;
-/// Programs that are compiled at one time beforehand.
+/// Number of concurrent compilations in preparation.
 const COMPILERS: usize = 4;
-/// What a program left running must be gone this soon after the answer.
+/// Maximum time from a response until the processes of its program are gone.
 const GONE: Duration = Duration::from_millis(500);
-/// The kernel tears namespaces down in the background.
+/// Time limit for the kernel, which removes namespaces in the background.
 const SETTLE: Duration = Duration::from_secs(20);
 
 /// A server, and traps on the host around it.
@@ -38,14 +38,14 @@ struct World {
     server: Server,
     fill: Fill,
     watch: Watch,
-    /// Listen on the host where a sandbox must not reach them.
+    /// Listeners on the host that a sandbox must not reach.
     _listeners: [UnixListener; 2],
 }
 
 impl World {
     fn new() -> World {
-        // Users of its own: what other servers run at the same time under the same numbers would
-        // count for the limits of programs.
+        // A separate range of user ids: processes of other servers with the same ids would count
+        // towards the limits of programs.
         let uid_base = UID_BASE + std::process::id() % UID_BASES * UIDS_EACH;
         let server = serve_with(&format!("[sandbox]\nuid_base = {uid_base}\n"));
         let scratch = server.scratch().path().to_owned();
@@ -78,8 +78,8 @@ impl World {
         World { server, fill, watch, _listeners: listeners }
     }
 
-    /// Has everything compiled and every interpreter started that `cases` take, so that whatever
-    /// is kept is there before the host is looked at.
+    /// Compiles the programs of `cases` and waits for their interpreters, so that everything that
+    /// the server keeps exists before the snapshot of the host.
     fn prepare(&self, cases: &[Case]) {
         let compiled: Vec<&Case> = cases.iter().filter(|case| case.is_compiled()).collect();
         let next = AtomicUsize::new(0);
@@ -138,7 +138,7 @@ impl World {
     }
 }
 
-/// The host's own permissions must not be what protects the marker.
+/// Opens the marker to all users, so that only the sandbox protects it.
 fn make_public(directory: &std::path::Path) {
     use std::os::unix::fs::PermissionsExt;
     for (path, mode) in [(directory.to_owned(), 0o777), (directory.join("marker"), 0o666)] {
@@ -162,7 +162,7 @@ fn selected() -> Vec<Case> {
     cases::all().into_iter().filter(|case| case.name.contains(&*wanted)).collect()
 }
 
-/// Every case with each way to run it.
+/// Returns every case with each mode in which it can run.
 fn at_every_pace(cases: &[Case]) -> Vec<(&Case, Pace)> {
     let fresh = cases.iter().map(|case| (case, Pace::Fresh));
     let fast = cases.iter().filter(|case| case.has_fast_mode()).map(|case| (case, Pace::Fast));
@@ -236,7 +236,8 @@ fn hostile_programs_in_a_crowd_get_their_verdicts_and_an_honest_one_stays_right(
     assert!(honest > 0, "the honest program never ran");
 }
 
-/// Runs a program with a different answer each time until the crowd has left; says how often.
+/// Runs a program with a different result each time until the load has ended. Returns the number of
+/// runs.
 fn run_honestly(client: &Client, load_ended: &AtomicBool) -> u32 {
     let mut count = 0;
     loop {

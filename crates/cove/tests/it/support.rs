@@ -11,54 +11,55 @@ use testkit::{Client, Server, until};
 
 pub(crate) use crate::shared::{COVE, LANGUAGES};
 
-/// Tests that compare the host before and after must be alone; all others run side by side.
+/// Tests that compare the host before and after run alone; all others run concurrently.
 static HOST: RwLock<()> = RwLock::new(());
 
-/// Held by tests that look at the whole host.
+/// Takes the lock for a test that inspects the whole host.
 pub(crate) fn alone_on_host() -> RwLockWriteGuard<'static, ()> {
     HOST.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held by all other tests.
+/// Takes the lock for any other test.
 pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
     HOST.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Time for something that happens at once, on a machine that may be busy with anything: it is only
-/// there so that what never happens fails.
+/// Time limit for events that happen at once, on a machine that may be busy; it only serves to fail
+/// a test that would never end.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// Time for sandboxes to be prepared, interpreters that start in them included.
+/// Time limit for preparing sandboxes and the interpreters in them.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// A server with default settings.
+/// Starts a server with default settings.
 pub(crate) fn serve() -> Server {
     serve_with("")
 }
 
-/// A server with these lines in the `[executions]` table of its configuration.
+/// Starts a server with these lines in the `[executions]` table of its configuration.
 pub(crate) fn serve_with(executions: &str) -> Server {
     let config = format!("[executions]\nlanguages = {LANGUAGES:?}\n{executions}\n");
     Server::start_with(COVE, &[], Some(&config))
 }
 
-/// A shell command as an execution request.
+/// Returns an execution request for a shell command.
 pub(crate) fn shell(script: &str) -> Value {
     json!({"argv": ["/bin/sh", "-c", script]})
 }
 
-/// The same, of a script that a test holds up with a `sleep` for as long as it likes: see [`wake`].
+/// Returns such a request for a script that a test blocks with a `sleep` for any time: see
+/// [`wake`].
 pub(crate) fn held(script: &str) -> Value {
     json!({"argv": ["/bin/sh", "-c", script], "limits": {"wall_ms": 100_000}})
 }
 
-/// Runs a request that must be accepted.
+/// Runs a request that must be accepted, and returns the response.
 pub(crate) fn run(client: &Client, request: &Value) -> Value {
     let response = client.run(request);
     assert_eq!(response.status, 200, "{request}: {}", response.text());
     response.json()
 }
 
-/// Uses every place of a server at the same time, so that what it makes on demand is made.
+/// Uses all places of a server concurrently, so that resources created on demand exist.
 pub(crate) fn warm_up(client: &Client) {
     std::thread::scope(|scope| {
         for _ in 0..16 {
@@ -67,7 +68,7 @@ pub(crate) fn warm_up(client: &Client) {
     });
 }
 
-/// Waits until nothing runs and every sandbox is prepared that is kept so.
+/// Waits until no program runs and all sandboxes are prepared.
 pub(crate) fn settle(client: &Client) {
     let client = client.anonymous();
     until("every sandbox to be prepared", SETTLED, || {
@@ -77,7 +78,7 @@ pub(crate) fn settle(client: &Client) {
     });
 }
 
-/// Whether `text` looks like an execution's id.
+/// Returns whether `text` looks like an execution's id.
 pub(crate) fn is_execution_id(text: &str) -> bool {
     let crockford = |c: char| {
         c.is_ascii_digit() || (c.is_ascii_alphabetic() && !"ILOU".contains(c.to_ascii_uppercase()))
@@ -85,14 +86,14 @@ pub(crate) fn is_execution_id(text: &str) -> bool {
     text.strip_prefix("ex_").is_some_and(|rest| rest.len() == 26 && rest.chars().all(crockford))
 }
 
-/// Waits until a program with this in its command line is there.
+/// Waits until a process with `marker` in its command line exists.
 pub(crate) fn wait_for_program(marker: &str) {
     until(&format!("the program {marker}"), SOON, || {
         if process::with_marker(marker).is_empty() { Err("not there".to_owned()) } else { Ok(()) }
     });
 }
 
-/// Waits until nothing with this in its command line runs.
+/// Waits until no process has `marker` in its command line.
 pub(crate) fn wait_until_gone(marker: &str) {
     until(&format!("the end of {marker}"), SOON, || {
         let left = process::with_marker(marker);
@@ -100,7 +101,7 @@ pub(crate) fn wait_until_gone(marker: &str) {
     });
 }
 
-/// Waits until a `sleep` of so many seconds sleeps.
+/// Waits for a `sleep` of this many seconds, and returns its process.
 pub(crate) fn wait_for_sleep(seconds: &str) -> Process {
     until(&format!("a sleep of {seconds} s"), SOON, || {
         let found = process::named("sleep", seconds).into_iter().next();
@@ -108,8 +109,8 @@ pub(crate) fn wait_for_sleep(seconds: &str) -> Process {
     })
 }
 
-/// Ends a `sleep` of so many seconds, once it is there, so that the script that waits for it goes
-/// on. So a test says how long a program runs, and no clock does.
+/// Ends a `sleep` of this many seconds as soon as it runs, so that the waiting script continues.
+/// The test thus determines how long a program runs, independently of the clock.
 pub(crate) fn wake(seconds: &str) {
     let sleep = wait_for_sleep(seconds);
     process::end(sleep);
@@ -118,7 +119,7 @@ pub(crate) fn wake(seconds: &str) {
     });
 }
 
-/// Waits until a server has logged this.
+/// Waits until the log of a server contains `text`.
 pub(crate) fn wait_for_log(server: &Server, text: &str) {
     until(&format!("{text:?} in the log"), SOON, || {
         let log = server.log();
@@ -133,16 +134,16 @@ pub(crate) fn assert_checks_passed(output: &Output) {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let failed: Vec<&Value> = lines.iter().filter(|line| line["ok"] != true).collect();
     assert!(failed.is_empty(), "{failed:#?}\n{errors}");
-    // A client that broke off in the middle has no failed checks either.
+    // A client that ended early has no failed checks either.
     assert!(output.status.success() && lines.len() > 10, "{text}\n{errors}");
 }
 
-/// Runs a suite in Node.js at a server, which the suite may have killed and started again: it says
-/// so on a line of its own, and is answered when that is done. Returns its other lines.
+/// Runs a Node.js suite against a server. The suite may request a kill and a restart of the server
+/// by separate lines of output, and receives a reply to each. Returns its other lines.
 pub(crate) fn node_suite(server: &mut Server, node: &mut Command) -> String {
     let url = |server: &Server| format!("http://{}", server.listener("http"));
     node.env("COVE_URL", url(server)).env("COVE_TOKEN", server.token());
-    // Ends with this test, also when that fails, and what it has started with it.
+    // The kernel kills the suite when this test ends, even if it fails.
     let mut bound = Command::new("setpriv");
     bound.args(["--pdeathsig", "KILL"]).arg(node.get_program()).args(node.get_args());
     bound.current_dir(node.get_current_dir().expect("a directory of the suite"));

@@ -1,4 +1,4 @@
-//! A server seen by its operators: its checks, and the names under which it is reached.
+//! Servers as operators use them: checks, configuration, tokens, and the host names of the console.
 
 use std::thread;
 
@@ -8,8 +8,8 @@ use testkit::{Client, Request, Server, until};
 use crate::asynchronous::post;
 use crate::support::{COVE, SOON, beside_others, serve, serve_with, wait_until_gone};
 
-/// Names of the checks of a report. A module that was not imported in time on a busy machine has a
-/// line of its own under the same name.
+/// Returns the names of a report's checks. A module that was not imported in time on a busy machine
+/// has a separate line with the same name, which is left out.
 fn names(report: &Value) -> Vec<String> {
     let checks = report["checks"].as_array().unwrap();
     let mut names: Vec<_> =
@@ -18,7 +18,7 @@ fn names(report: &Value) -> Vec<String> {
     names
 }
 
-/// The report after the first run, which the first request begins.
+/// Returns the report of the first run, which the first request starts.
 fn first_report(server: &Server) -> Value {
     until("the first report", SOON, || {
         let view = server.client().get("/v1/doctor").json();
@@ -29,12 +29,12 @@ fn first_report(server: &Server) -> Value {
     })
 }
 
-/// Asks for a run, and returns its report.
+/// Requests a run, and returns its report.
 fn run_doctor(client: &Client) -> Value {
     let answer = post(client, "/v1/doctor", &json!({}));
     assert_eq!(answer.status, 200, "{}", answer.text());
     let mut view = answer.json();
-    // On a busy machine it takes longer than callers are kept.
+    // On a busy machine, a run takes longer than the longest wait of a request.
     while view["running"] == true {
         view = client.get("/v1/doctor").json();
     }
@@ -68,7 +68,7 @@ fn a_server_checks_itself_for_operators_and_callers_share_a_run() {
     let languages = report["languages"].as_array().unwrap();
     assert!(languages.iter().any(|it| it["name"] == "python"), "{report}");
 
-    // Callers at the same time have one run between them.
+    // Concurrent callers share one run.
     let callers: Vec<_> = (0..3)
         .map(|_| {
             let client = owner.clone();
@@ -81,7 +81,7 @@ fn a_server_checks_itself_for_operators_and_callers_share_a_run() {
     assert_eq!(owner.get("/v1/doctor").json()["last"], runs[0]);
     assert!(!server.data_dir().join("doctor").exists(), "its disk is left behind");
 
-    // The same from the command line; without a right to it, and where nobody answers.
+    // The same from the command line, with a valid and an invalid token.
     let url = format!("http://{}", owner.address());
     let doctor = |arguments: &[&str], token: &str| {
         let mut command = server.command("doctor");
@@ -97,7 +97,7 @@ fn a_server_checks_itself_for_operators_and_callers_share_a_run() {
     assert_eq!(doctor(&[], "cove_wrong").status.code(), Some(125));
 }
 
-/// A configuration with a secret in each form that one may have.
+/// Configuration with a secret in each possible form.
 const WITH_SECRETS: &str = "\
 drain_s = 5
 secrets_key = '00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff'
@@ -134,7 +134,7 @@ fn operators_see_the_configuration_in_force_and_all_tokens_without_secrets() {
         assert_eq!(refused.status, 403, "{path}: {}", refused.text());
         assert_eq!(owner.anonymous().get(path).status, 401, "{path}");
     }
-    // The scope is for tokens alone.
+    // The scope `tokens` is required for tokens only.
     assert_eq!(narrow.get("/v1/config").status, 200);
     let refused = narrow.get("/v1/tokens");
     assert!(refused.status == 403 && refused.text().contains("tokens"), "{}", refused.text());
@@ -172,14 +172,14 @@ fn operators_see_the_configuration_in_force_and_all_tokens_without_secrets() {
     let of_other = &listed["tokens"][1];
     assert_eq!((&of_other["operator"], &of_other["scopes"]), (&json!(false), &json!(["sessions"])));
     assert!(of_other["expires"].is_string() && of_other["expired"] == false, "{of_other}");
-    // As the command line says it.
+    // The command line lists the same tokens.
     let output = server.command("token").args(["list", "--json"]).output().unwrap();
     let lines = String::from_utf8(output.stdout).unwrap();
     let of_command: Vec<Value> =
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(listed["tokens"], json!(of_command));
 
-    // From the command line: that of the server, and that of the file.
+    // The configuration of the server and that of the file, from the command line.
     let url = format!("http://{}", owner.address());
     let show = |arguments: &[&str]| {
         let mut command = server.command("config");
@@ -198,7 +198,7 @@ fn operators_see_the_configuration_in_force_and_all_tokens_without_secrets() {
     let local = show(&["--section", "sessions.model", "--http", "127.0.0.1:7"]);
     let expected = "[sessions.model]\nurl = \"http://127.0.0.1:9\"\n# api_key = \"…\"  # masked\n";
     assert_eq!(local, expected);
-    // What is shown is a configuration again.
+    // The output is itself a valid configuration.
     let again = server.data_dir().join("again.toml");
     std::fs::write(&again, &whole).unwrap();
     let mut check = testkit::command(COVE);
@@ -235,7 +235,7 @@ fn a_configuration_is_checked_without_a_server() {
             "--http: http: `nowhere` is not HOST:PORT, such as `127.0.0.1:4100`",
         ],
     );
-    // What each by itself may be.
+    // Values of the right type that are invalid, or invalid with other settings.
     check(
         "secrets_key = 'env:NO_SUCH_VARIABLE'\n[tls]\ncert = '/nowhere'\n\n[cluster]\n\
          listen = '127.0.0.1:0'\n[bouncer]\nthreads = 0\n\n[[bouncer.tenants]]\nname = 'a b'\n\
@@ -275,12 +275,12 @@ fn checks_wait_for_their_turn_and_end_with_the_server() {
     crate::support::wait_for_sleep("62.3");
     let begun = owner.get("/v1/doctor").json();
     assert_eq!(begun["running"], true);
-    // The server serves, and what runs is not disturbed by a run that waits.
+    // The server responds, and a check that waits for a place does not disturb the running program.
     assert_eq!(owner.get("/v1/languages").status, 200);
     let still = owner.get("/v1/doctor").json();
     assert!(still["running"] == true && still.get("last").is_none(), "{still}");
     server.signal("TERM");
-    // Two signals that wait to be taken are one.
+    // Two pending signals of one kind are merged, so the test waits for the effect of the first.
     crate::support::wait_for_log(&server, "draining");
     server.signal("TERM");
     server.wait(SOON);
@@ -300,7 +300,7 @@ fn the_console_is_not_served_under_names_of_others() {
             &headers.iter().fold(request, |request, (name, value)| request.header(name, value)),
         )
     };
-    // `host` stands for the client's own.
+    // A `host` in `headers` replaces the client's own.
     let login = |client: &Client, code: &str, headers: &[(&str, &str)]| {
         let body = json!({"code": code}).to_string();
         let request = Request::new("POST", "/v1/console/login").body(body);
@@ -315,7 +315,8 @@ fn the_console_is_not_served_under_names_of_others() {
     let origin = |name: &str| format!("http://{name}");
     let code = made(&[("host", &own), ("origin", &origin(&own))]).json()["code"].clone();
     let code = code.as_str().unwrap();
-    // A page of an attacker whose name leads here, and one that posts from its own place.
+    // A page whose host name an attacker resolves to this server, and one that posts from its own
+    // origin.
     let evil = "evil.example:4100";
     for (host, from) in
         [(evil, evil), (evil, own.as_str()), (own.as_str(), evil), (own.as_str(), "null")]
@@ -343,10 +344,10 @@ fn the_console_is_not_served_under_names_of_others() {
             assert_eq!(page(&owner, path, host).status, 200, "{path} at {host}");
         }
     }
-    // The code was not used up by what was refused.
+    // The rejected attempts have not used up the code.
     let headers = [("host", own.as_str()), ("origin", &*origin(&own))];
     assert_eq!(login(&owner.anonymous(), code, &headers).status, 200);
-    // Tools and libraries send no origin, and the interface has no names of its own.
+    // Tools and libraries send no `Origin` header, and the API accepts any host name.
     assert_eq!(owner.send(&Request::new("GET", "/v1/whoami").header("host", evil)).status, 200);
 
     let named = Server::start_with(COVE, &[], Some("console.hosts = [\"cove.example\"]\n"));

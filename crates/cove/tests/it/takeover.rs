@@ -1,5 +1,5 @@
-//! Nodes that are lost, and those that only seem so: their sessions go on at other nodes without
-//! being asked for, and nowhere twice.
+//! Nodes that are lost, and nodes that only seem lost: their sessions continue at other nodes
+//! without a request, and never at two nodes.
 
 use std::sync::mpsc;
 use std::thread;
@@ -15,19 +15,21 @@ use crate::cluster::{Pair, create_at};
 use crate::sessions_support::{Sessions, config, numbers, path, probe, start_inside};
 use crate::support::{COVE, SOON, beside_others};
 
-/// Files are in the object store when the end of a turn is told, and no later ones.
+/// Settings with which a turn's files are in the object store when its end is sent, and later files
+/// are not.
 pub(crate) const SYNCED: &str = "ready = 0\nsnapshots = \"turn_sync\"";
-/// Said by a server that does not know any more whether its sessions are its own.
+/// Logged by a server that does not know whether its sessions are still its own.
 pub(crate) const OVER: &str = "the lease of this server is over";
-/// Why it cannot do something then. On a busy machine also of a server that has just been started.
+/// Reason for which it rejects operations then. A server that has just started on a busy machine
+/// logs it too.
 const LATE: &str = "this server has not reached the store for so long";
-/// Said about a session that another one has.
+/// Logged about a session that another server has taken over.
 pub(crate) const TAKEN: &str = "a session is another server's now";
-/// Time for an answer while nodes come and go.
+/// Time limit for a response while nodes stop and start.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
-/// A session that is at this node, and whose files are in the object store but for one: whoever
-/// has that has the disk of the first life.
+/// Creates a session at this node. All its files are in the object store, except one: a node that
+/// shows this file has the disk of the first life.
 pub(crate) fn marked(here: &Sessions) -> String {
     let session = create_at(here);
     here.out(&session, "echo kept > file");
@@ -36,7 +38,7 @@ pub(crate) fn marked(here: &Sessions) -> String {
     session
 }
 
-/// Asks which life of a session answers; none while nobody does.
+/// Returns the life of a session that responds, or none if no node does.
 pub(crate) fn life(sessions: &Sessions, session: &str) -> Option<String> {
     let answer = sessions.client.try_send(&life_request(session));
     life_in(&answer.ok()?)
@@ -66,7 +68,7 @@ pub(crate) fn wait_for_life(sessions: &Sessions, session: &str, wanted: &str) {
     });
 }
 
-/// Events of a session as a listener at a node hears them.
+/// Events of a session, as a client of a node receives them.
 pub(crate) struct Listener {
     events: EventStream,
     pub(crate) received: Vec<Value>,
@@ -79,7 +81,7 @@ impl Listener {
         Listener { events, received: Vec::new() }
     }
 
-    /// Listens until an event, and returns it.
+    /// Reads up to an event that satisfies `is_it`, and returns it.
     pub(crate) fn until(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         loop {
             let event = self.events.next();
@@ -96,9 +98,9 @@ impl Listener {
     }
 }
 
-/// Does what ends the leases of both nodes, and waits until both say so.
+/// Runs `cause`, which ends the leases of both nodes, and waits until both log that.
 pub(crate) fn wait_for_lapses(nodes: [&Server; 2], cause: impl FnOnce()) {
-    // On a busy machine a log may say so of the time when its server was started.
+    // On a busy machine, the log may contain this line from the start of the server.
     let takeovers = |node: &Server| node.log().matches(OVER).count();
     let before = nodes.map(takeovers);
     cause();
@@ -110,7 +112,8 @@ pub(crate) fn wait_for_lapses(nodes: [&Server; 2], cause: impl FnOnce()) {
     }
 }
 
-/// Turns of a session in the order in which they began: message to the agent, and error.
+/// Returns the turns of a session in the order of their beginnings: message to the agent, and
+/// error.
 pub(crate) fn turns(events: &[Value]) -> Vec<(String, Option<String>)> {
     let starts = events.iter().filter(|event| event["type"] == "turn_start");
     let turn = |start: &Value| {
@@ -149,7 +152,7 @@ fn messages_that_wait_outlast_their_node() {
     });
     drop(waiting);
     let mut turn_errors = turns(&events);
-    // It is known at once that nobody hears it.
+    // The server detects at once that this turn has lost its listener, so its position varies.
     let unheard = turn_errors.iter().position(|(text, _)| text == "unheard").unwrap();
     assert_eq!(turn_errors.remove(unheard).1.as_deref(), Some("the turn was interrupted"));
     let lost = Some("the node that worked on this was lost".to_owned());
@@ -162,13 +165,14 @@ fn messages_that_wait_outlast_their_node() {
     assert!(there.ask(&session, "on").starts_with("You said: on"));
 }
 
-/// Who goes on with a session has its files already: they come from nowhere else here.
+/// The node that takes a session over has fetched its files before: the test removes them from the
+/// object store.
 #[test]
 fn files_are_fetched_ahead_by_the_node_that_takes_over() {
     let _guard = beside_others();
     let mut pair = Pair::start_with("cluster.lease_ms = 60000\n", SYNCED);
     let (here, there) = pair.sessions();
-    // Its file is in a layer that the other node has not got.
+    // The file is in a layer that the other node does not have.
     let original = create_at(&here);
     here.out(&original, "echo kept > file");
     let session = here.fork(&original);
@@ -191,14 +195,14 @@ fn files_are_fetched_ahead_by_the_node_that_takes_over() {
         2 => Ok(()),
         count => Err(count.to_string()),
     });
-    // What ends is not kept there either.
+    // The other node does not keep the disk of an ended session either.
     here.end(&other);
     until("one disk at the other node", SOON, || match disks() {
         1 => Ok(()),
         count => Err(count.to_string()),
     });
     assert!(figure("cove_session_prefetched_bytes") > 0.0);
-    // That of their agent may have been brought there before.
+    // The agent's layer may have been fetched to that node before.
     assert!((1..=2).contains(&images("fl_")), "{}", images("fl_"));
     for kind in ["disks", "layers"] {
         let stored = std::fs::read_dir(pair.objects.path().join(kind)).unwrap();
@@ -216,13 +220,13 @@ fn files_are_fetched_ahead_by_the_node_that_takes_over() {
     assert!(figure("cove_session_prefetched_bytes") < 1.0, "they are a disk of this node now");
 }
 
-/// A node that was absent when files were stored learns of them as well.
+/// A node that was absent when files were stored fetches them after its start.
 #[test]
 fn files_are_fetched_ahead_by_a_node_that_comes_later() {
     let _guard = beside_others();
     let mut pair = Pair::start_with("", SYNCED);
     let (here, _) = pair.sessions();
-    // A question to a node that has just stopped.
+    // A request to the node that has just stopped.
     pair.one.expect_log("failed to pass a request on");
     pair.two.signal("TERM");
     assert!(pair.two.wait(SOON).success());
@@ -244,14 +248,14 @@ fn files_are_fetched_ahead_by_a_node_that_comes_later() {
     });
 }
 
-/// The owner is killed with several sessions, a turn under way and a listener elsewhere.
+/// The owner is killed with several sessions, a turn in progress and a listener at another node.
 #[test]
 fn sessions_of_a_node_that_was_killed_go_on_without_a_gap() {
     let _guard = beside_others();
-    // Far longer than the test: nobody waits for it.
+    // Far longer than the test: the takeover does not wait for it.
     let mut pair = Pair::start_with("cluster.lease_ms = 60000\n", SYNCED);
     let (here, there) = pair.sessions();
-    // Of two nodes either may be the first for an agent; of three one is passed over.
+    // With two nodes, both are candidates for an agent's sessions; with three, one node is not.
     let sessions: Vec<String> = (0..4).map(|_| marked(&here)).collect();
     let mut three = pair.one.start_beside(&pair.config);
     wait_for_each_other(&[&pair.one, &pair.two, &three]);
@@ -288,7 +292,7 @@ fn sessions_of_a_node_that_was_killed_go_on_without_a_gap() {
     }
     let of = |kind: &str| kept.iter().filter(|event| event["type"] == kind).count();
     assert_eq!(of("done"), of("turn_start"), "{kept:?}");
-    // Back again, it has nothing to say about them.
+    // After its restart, the node does not own them.
     pair.one.restart();
     let back = Sessions::from(&pair.one);
     for session in &sessions {
@@ -297,7 +301,7 @@ fn sessions_of_a_node_that_was_killed_go_on_without_a_gap() {
     }
 }
 
-/// Whatever is asked of an owner that stood still for longer than its lease, it does not answer.
+/// An owner that was stopped for longer than its lease does not answer with its old state.
 #[test]
 fn a_node_that_stood_still_for_longer_than_its_lease_answers_for_nobody() {
     let _guard = beside_others();
@@ -310,7 +314,7 @@ fn a_node_that_stood_still_for_longer_than_its_lease_answers_for_nobody() {
             TAKEN,
             "in the store",
             "lost the store",
-            // It was about to store the files of a turn when it stood still.
+            // The node was about to store the files of a turn when it was stopped.
             "could not be brought to the object store",
         ];
         expected.into_iter().for_each(|text| node.expect_log(text));
@@ -320,7 +324,7 @@ fn a_node_that_stood_still_for_longer_than_its_lease_answers_for_nobody() {
     let program = start_inside(&here, session);
     let mut listener = Listener::start(&there.client, session);
     pair.one.signal("STOP");
-    // These wait for it, and are the first that it sees when it goes on.
+    // These requests wait for the node, and are the first that it sees when it continues.
     let (answers, answered) = mpsc::channel();
     for _ in 0..4 {
         let (client, request, answers) =
@@ -331,7 +335,7 @@ fn a_node_that_stood_still_for_longer_than_its_lease_answers_for_nobody() {
     wait_for_life(&there, session, "new");
     pair.one.signal("CONT");
     for answer in answered {
-        // Where it gives up, or cuts the connection, it has answered for nobody either.
+        // An error or a closed connection does not answer with the old state either.
         if let Ok(Some(life)) = answer.map(|answer| life_in(&answer)) {
             assert_eq!(life, "new");
         }
@@ -420,7 +424,7 @@ fn a_store_that_comes_back_makes_nobody_lose_a_session() {
         wait_for_life(&here, session, "old");
         wait_for_life(&there, session, "old");
     }
-    // Nobody has waited for the end of a lease in secret.
+    // No delayed takeover happens during another lease.
     let before = nodes_seen_by(&one)[0]["seen_ms"].as_u64().unwrap();
     until("one more lease", SOON, || {
         let now = nodes_seen_by(&one)[0]["seen_ms"].as_u64().unwrap();
@@ -440,12 +444,12 @@ fn a_store_that_comes_back_makes_nobody_lose_a_session() {
 #[test]
 fn an_answer_that_was_told_has_its_files_elsewhere() {
     let _guard = beside_others();
-    // Far longer than the test: nobody waits for it.
+    // Far longer than the test: the takeover does not wait for it.
     let settings = "ready = 0\nsnapshots = \"turn_sync\"";
     let mut pair = Pair::start_with("cluster.lease_ms = 60000\n", settings);
     let (here, there) = pair.sessions();
     let session = &create_at(&here);
-    // So much that it would be on its way for longer than the answer to this test.
+    // The upload of this file would take longer than the response to this test.
     let sum = here.out(session, "head -c 16M /dev/urandom > much && sha256sum much");
     let unused = &create_at(&here);
     here.out(unused, "echo kept > file");
@@ -470,7 +474,7 @@ fn an_answer_that_was_told_has_its_files_elsewhere() {
         Err(error) => Err(format!("{error:?}")),
     });
     there.end(session);
-    // Its disk has never been at this node, which has nothing to store then.
+    // This disk has never been at this node, which has nothing to store when it stops the session.
     until("the other one to be stopped", ANSWER_MAX, || match there.act(unused, "stop") {
         answer if answer.status == 503 => Err(answer.text()),
         answer => {

@@ -1,5 +1,5 @@
-//! Templates by the server's own interface: steps, existing layers, rejections, and sessions that
-//! start from one.
+//! Templates through the server's own interface: steps, existing layers, rejections, and sessions
+//! that start from a template.
 
 use std::io::Write as _;
 
@@ -10,19 +10,19 @@ use crate::asynchronous::{assert_error, post};
 use crate::sessions_support::{SOON, Sessions, ok, path, probe, serve_sessions, with};
 use crate::support::beside_others;
 
-/// Settings of the servers in these tests: small disks, and few builds at a time.
+/// Settings of the servers in these tests: small disks, and few concurrent builds.
 const SMALL: &str = "[sessions.templates]\ndisk_bytes = 67108864\nbuilds_max_per_tenant = 2";
 
 fn serve() -> Server {
     serve_sessions(SMALL)
 }
 
-/// Builds a template and waits for the end of it.
+/// Builds a template, and waits for the end of the build.
 fn build(client: &Client, request: &Value) -> Value {
     ok(&post(client, "/v1/templates?wait=true", request))
 }
 
-/// A build that must succeed.
+/// Builds a template; the build must succeed.
 fn ready(client: &Client, request: &Value) -> Value {
     let build = build(client, request);
     assert_eq!(build["status"], "ready", "{build}");
@@ -33,19 +33,19 @@ fn run(command: &str) -> Value {
     json!({"type": "run", "command": command})
 }
 
-/// Which steps of a build had a layer already.
+/// Returns for each step of a build whether its layer existed before.
 fn cached(build: &Value) -> Vec<bool> {
     let steps = build["steps"].as_array().unwrap();
     steps.iter().map(|step| step["cached"].as_bool().unwrap()).collect()
 }
 
-/// A file of an archive: its name, its mode and content, or what it links to.
+/// Entry of an archive: a file with its content, or a link with its target.
 enum TarEntry<'a> {
     File(&'a str, &'a [u8]),
     Link(&'a str, &'a str),
 }
 
-/// A tar archive (POSIX.1-1988, `ustar`).
+/// Returns a tar archive (POSIX.1-1988, `ustar`).
 fn archive(entries: &[TarEntry<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for entry in entries {
@@ -74,7 +74,7 @@ fn archive(entries: &[TarEntry<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// Uploads an archive by its hash, which is the answer.
+/// Uploads an archive under its hash, and returns the hash.
 fn upload(client: &Client, archive: &[u8]) -> String {
     let hash = sha256(archive);
     let response = put(client, &hash, archive);
@@ -88,7 +88,7 @@ fn put(client: &Client, hash: &str, archive: &[u8]) -> Response {
     client.send(&request.header("content-type", "application/x-tar").body(archive))
 }
 
-/// What `sha256sum` says.
+/// Returns the hash that `sha256sum` prints.
 fn sha256(bytes: &[u8]) -> String {
     let mut command = std::process::Command::new("sha256sum");
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
@@ -142,17 +142,17 @@ fn sessions_start_with_what_the_steps_of_a_template_left() {
         assert_eq!(seen, expected);
         drop(sessions.end(&session));
     }
-    // The same again: everything is there.
+    // A repeated build finds the layers of all steps.
     let again = ready(&sessions.client, &request);
     assert_eq!(cached(&again), [true, true]);
-    // A template over it goes on from its layers, its environment and its directory.
+    // A template based on another one continues with its layers, environment and working directory.
     let above =
         json!({"name": "above", "from": "web:v1", "steps": [run("echo $GREETING > x.txt")]});
     let build = ready(&sessions.client, &above);
     assert_eq!(cached(&build), [false]);
     let session = sessions.create(&json!({"template": "above"}));
     assert_eq!(shell(&sessions, &session, "cat x.txt app.txt"), "hello\none\n");
-    // What it started from outlives the template, also when its sandbox is made anew.
+    // The files of a session outlive its template, also in a new sandbox.
     for name in ["above", "web"] {
         let deleted =
             sessions.client.send(&Request::new("DELETE", &format!("/v1/templates/{name}")));
@@ -169,7 +169,7 @@ fn sessions_start_with_what_the_steps_of_a_template_left() {
     drop(sessions.end(&session));
 }
 
-/// What a template starts is a process, and those end with their sandbox.
+/// The start command of a template is a process, which ends with its sandbox.
 #[test]
 fn the_start_command_runs_in_every_sandbox_that_is_made_anew() {
     let _guard = beside_others();
@@ -193,7 +193,7 @@ fn the_start_command_runs_in_every_sandbox_that_is_made_anew() {
         assert_eq!(seen, format!("up\n{}", "started\n".repeat(times)));
     };
     started(&session, 1);
-    // In the same sandbox it goes on.
+    // In the same sandbox, the process continues.
     sessions.did(&session, "pause");
     sessions.did(&session, "resume");
     started(&session, 1);
@@ -206,7 +206,7 @@ fn the_start_command_runs_in_every_sandbox_that_is_made_anew() {
         ok(&post(&sessions.client, &format!("{}/snapshots", path(&session)), &json!({})));
     let of_snapshot = sessions.create(&json!({"snapshot": snapshot["id"]}));
     started(&of_snapshot, 3);
-    // One that does not come up says so, and can be resumed when it is mended.
+    // A failing start command is reported, and the session is in the state `error`.
     drop(shell(&sessions, &session, "touch /workspace/broken"));
     sessions.did(&session, "stop");
     let refused = sessions.act(&session, "resume");
@@ -231,12 +231,12 @@ fn layers_are_shared_by_what_they_come_from_and_go_with_the_last_template() {
     let other = ready(&sessions.client, &of("b", steps("echo other")));
     assert_eq!(cached(&other), [true, true, false]);
     assert_eq!(layers(), 4);
-    // A build that fails keeps the layers of its good steps for the next one.
+    // A failed build keeps the layers of its successful steps for the next build.
     let failed = build(&sessions.client, &of("c", json!([run("echo new"), run("false")])));
     assert_eq!(failed["status"], "error");
     let mended = ready(&sessions.client, &of("c", json!([run("echo new"), run("true")])));
     assert_eq!(cached(&mended), [true, false]);
-    // Another tenant's layers are its own.
+    // Tenants do not share layers.
     let stranger = server.other_client("stranger", &[]);
     assert_eq!(cached(&ready(&stranger, &of("a", steps("true")))), [false; 3]);
     let forced = with(of("a", steps("true")), &json!({"force": true}));
@@ -247,7 +247,7 @@ fn layers_are_shared_by_what_they_come_from_and_go_with_the_last_template() {
     };
     delete(&sessions.client, "a");
     delete(&sessions.client, "c");
-    // The first two steps are still in `b`.
+    // `b` still uses the layers of the first two steps.
     assert_eq!(cached(&ready(&sessions.client, &of("b", steps("echo other")))), [true; 3]);
     delete(&sessions.client, "b");
     delete(&stranger, "a");
@@ -274,7 +274,7 @@ fn a_build_that_fails_names_the_step_its_command_and_the_end_of_its_output() {
         2,
         &["step 2", "exit 3", "exited with code 3", "before", "why"],
     );
-    // Endless output is neither kept nor waited for; only its end is told.
+    // Only the end of long output is reported.
     check(json!([run("yes | head -c 3000000; kill -9 $$")]), 1, &["was killed by SIGKILL", "y\ny"]);
     check(json!([run("cat /dev/zero > big")]), 1, &["No space left on device"]);
     check(
@@ -287,12 +287,12 @@ fn a_build_that_fails_names_the_step_its_command_and_the_end_of_its_output() {
         1,
         &["pip install no-such-package", "sessions.templates.pip_index"],
     );
-    // A tag does not go to a build that failed.
+    // A failed build gets no tag.
     let template = ok(&sessions.client.get("/v1/templates/bad"));
     assert_eq!(template["tags"], json!({}));
     let refused = sessions.try_create(&json!({"template": "bad"}));
     assert_error(&refused, 404, "not_found", None);
-    // The log has the output, and says where it was cut.
+    // The log ends with the error.
     let id = template["build"]["id"].as_str().unwrap();
     let log = ok(&sessions.client.get(&format!("/v1/templates/bad/builds/{id}/logs")));
     assert_eq!(log["lines"].as_array().unwrap().last().unwrap()["level"], "error", "{log}");
@@ -324,10 +324,10 @@ fn archives_lead_nowhere_else_and_are_what_their_names_say() {
         assert!(message.contains(expected), "{expected} is not in {message}");
     };
     check(&[TarEntry::File("../../up", b"x")], ".", "'..'");
-    // Written through a link, it would be outside of where it is unpacked.
+    // Written through the link, the file would be outside of the directory for unpacked archives.
     let through = [TarEntry::Link("out", "/workspace"), TarEntry::File("out/up", b"x")];
     check(&through, ".", "step 1");
-    // A link is copied as a link: what it leads to is what the sandbox's user can read.
+    // A link is copied as a link, so its target is read with the rights of the sandbox's user.
     check(&[TarEntry::Link("key", "/etc/shadow")], ".", "No such file or directory");
     check(&[TarEntry::File("a", b"a")], "b*", "nothing in the archive is b*");
     check(&[TarEntry::File("-rf", b"a")], "-rf", ".copy-");
@@ -359,7 +359,7 @@ fn what_there_is_not_is_refused_with_its_reason() {
     for name in ["", "base", "a/b", "tpl_x", "x:y:z", "ä"] {
         check(json!({"name": name}), if name == "x:y:z" { "tags" } else { "name" }, "must be");
     }
-    // Nothing of all that has left a template behind.
+    // None of the rejected requests has created a template.
     assert_eq!(ok(&client.get("/v1/templates"))["templates"], json!([]));
     let both = json!({"template": "x", "agent": "y"});
     assert_error(&post(client, "/v1/sessions", &both), 400, "invalid_request", Some("template"));
@@ -394,7 +394,7 @@ fn a_build_is_followed_limited_and_cancelled_with_its_template() {
         let counts = ok(&client.get("/v1/sandboxes"));
         if counts["running"] == 0 { Ok(()) } else { Err(counts.to_string()) }
     });
-    // The stream ends with what it was about.
+    // The event stream ends when its build is deleted.
     while events.next().is_some() {}
     ready(client, &json!({"name": "first", "steps": [run("true")]}));
 }
@@ -464,7 +464,7 @@ fn tags_name_builds_and_templates_of_other_tenants_are_not_there() {
         "not_found",
         None,
     );
-    // A name is a tenant's own: this one has a build of itself and no tag of the other.
+    // Names belong to a tenant: this build is separate, and the other tenant's tag does not change.
     ready(&stranger, &of("three"));
     assert_eq!(ok(&client.get("/v1/templates/t"))["tags"]["default"], two["id"]);
 }

@@ -8,7 +8,7 @@ use crate::sessions_support::{config, ok, with};
 use crate::support::{COVE, beside_others};
 use crate::templates_mirrors::Mirrors;
 
-/// Builds a template that must become ready.
+/// Builds a template; the build must succeed.
 fn ready(client: &Client, name: &str, steps: &Value) -> Value {
     let request = json!({"name": name, "steps": steps});
     let build = ok(&post(client, "/v1/templates?wait=true", &request));
@@ -20,7 +20,7 @@ fn run(command: &str) -> Value {
     json!({"type": "run", "command": command})
 }
 
-/// Runs a program that must end well, and gives the whole answer.
+/// Runs a program that must succeed, and returns the whole response.
 fn executed(client: &Client, request: &Value) -> Value {
     let execution = ok(&post(client, "/v1/executions?wait=true", request));
     assert_eq!(execution["verdict"], "OK", "{execution}");
@@ -67,7 +67,7 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
         print(os.getcwd(), os.environ['GREETING'], os.environ['OWN'], os.listdir('.'))\n";
     let id_of = build["template"].as_str().unwrap();
     let by_build = format!("{id_of}:{}", build["id"].as_str().unwrap());
-    // Each time the same: what a program changes is its own.
+    // Every run has the same result, because each has its own copy of the files.
     for reference in ["science", "science:default", id_of, &by_build] {
         let request = with(
             python(reference, source),
@@ -81,13 +81,13 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
         assert_eq!(execution["files"][0]["content"], "changed", "{execution}");
         assert_eq!(execution["files"][1]["content"], "changed", "{execution}");
     }
-    // A file of the run takes the place of one of the template.
+    // A file of the request replaces a file of the template.
     let request = json!({
         "template": "science", "argv": ["/bin/cat", "data.txt"],
         "files": [{"name": "data.txt", "content": "of the run\n"}],
     });
     assert_eq!(stdout_of(&executed(&client, &request)), "of the run\n");
-    // Compilers find the files as well, and what they made is found again for the same ones.
+    // Compilers find the files as well, and a cached compilation is used for the same files only.
     let c = json!({
         "language": "c", "template": "science",
         "source": "#include <stdio.h>\n#include \"number.h\"\nint main(){printf(\"%d\\n\", NUMBER);}",
@@ -99,7 +99,7 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
     ready(&client, "other", &json!([run("echo '#define NUMBER 7' > number.h")]));
     let other = executed(&client, &with(c, &json!({"template": "other"})));
     assert_eq!((stdout_of(&other), &other["mode"]), ("7\n", &json!("fresh")));
-    // Test cases and their checker begin with it, too.
+    // Test cases and their checker use the template, too.
     let checker = "import greetings, sys\nsys.exit(open(sys.argv[2]).read() != '3\\n')\n";
     let request = with(
         python("science", "import greetings\nprint(sum(map(int, input().split())))"),
@@ -110,7 +110,7 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
     );
     let judged = executed(&client, &request);
     assert_eq!(judged["tests"].as_array().unwrap().len(), 2, "{judged}");
-    // Later, and several at once.
+    // Asynchronous executions, in a batch and individually.
     let greeting = python("science", "import greetings; greetings.main()");
     let mut ids = submit_all(&client, &[greeting.clone(), greeting.clone()]);
     ids.push(submit(&client, &greeting));
@@ -118,7 +118,7 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
         let record = ended(&client, &id);
         assert_eq!(stdout_of(&record["result"]), "hello from a wheel\n", "{record}");
     }
-    // The command line names it, here only with a server.
+    // The command line has an option for a template, which requires a server.
     let scratch = testkit::Scratch::new();
     let file = scratch.file("hello.py", "import greetings; greetings.main()");
     let file = file.to_str().unwrap();
@@ -131,7 +131,7 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
     assert!(output.status.code() == Some(2) && errors.contains("--server"), "{errors}");
 }
 
-/// A server with small disks and builds without a network.
+/// Starts a server with small disks, whose builds have no network.
 fn serve(settings: &str) -> Server {
     let table = format!("{settings}\n[sessions.templates]\ndisk_bytes = 67108864");
     Server::start_with(COVE, &[], Some(&config(&table)))
@@ -166,7 +166,7 @@ fn a_template_is_used_by_its_tenant_and_only_when_it_is_ready() {
             assert_error(&refused, status, code, Some("template"));
         }
         let batch = post(who, "/v1/executions/batch", &json!({"executions": [cat(template)]}));
-        // Whose it is, is asked before anything else of the batch is looked at.
+        // The rights to a template are checked before the rest of the batch.
         let field = match status {
             400 | 403 => "template",
             _ => "executions[0].template",
@@ -187,7 +187,7 @@ fn a_template_that_goes_away_ends_what_waits_for_it_and_nothing_that_runs() {
     ready(&client, "web", &json!([run("echo kept > data.txt")]));
     let layers = || std::fs::read_dir(server.data_dir().join("sessions/layers")).unwrap().count();
     assert_eq!(layers(), 1);
-    // It reads the layer when the template is gone.
+    // A running program still reads the layer after its template was deleted.
     let source = "import time\nprint('started', flush=True)\ntime.sleep(1)\n\
         print(open('data.txt').read(), end='')";
     let running = submit(&client, &python("web", source));
@@ -207,7 +207,7 @@ fn a_template_that_goes_away_ends_what_waits_for_it_and_nothing_that_runs() {
     assert_eq!(id(&record), waiting);
 }
 
-/// A template's content was made by programs of its tenant, and is not trusted.
+/// Programs of a tenant have created a template's content, so it is not trusted.
 #[test]
 fn nothing_in_a_template_leads_out_of_the_sandbox() {
     let _guard = beside_others();
@@ -232,7 +232,7 @@ fn nothing_in_a_template_leads_out_of_the_sandbox() {
         assert_error(&refused, 409, "conflict", Some("template"));
     }
     assert_eq!(executed(&client, &with_file("link"))["stdout"], "");
-    // A working directory that is a link to somewhere else is none.
+    // A working directory that is a link to another directory is rejected.
     let elsewhere = json!([
         {"type": "workdir", "path": "/workspace/app"},
         run("cd ..; rmdir app; ln -s /etc app"),
@@ -241,14 +241,14 @@ fn nothing_in_a_template_leads_out_of_the_sandbox() {
     let request = json!({"template": "elsewhere", "argv": ["/bin/pwd"]});
     let refused = post(&client, "/v1/executions?wait=true", &request);
     assert_error(&refused, 409, "conflict", Some("template"));
-    // The layers, and where they are, are not to be seen; what is written counts.
+    // Layers and their paths are not visible, and written data count towards the disk limit.
     let code = "import os\n\
         mounts = open('/proc/self/mountinfo').read()\n\
         print([word for word in ('layers', 'loop', '.img') if word in mounts])\n\
         print(os.stat('/workspace').st_uid == os.getuid(), os.listdir('/run'))\n\
         try:\n    open('big', 'wb').write(bytes(1 << 25))\n\
         except OSError as error:\n    print(error.strerror)\n";
-    // Its `main.py` is a directory.
+    // The template contains a directory `main.py`.
     let request = json!({
         "language": "python", "template": "traps", "limits": {"disk_bytes": 1 << 24},
         "files": [{"name": "look.py", "content": code}],

@@ -1,4 +1,4 @@
-//! Packages in templates: what builds reach, and nothing else; the builders of E2B's clients.
+//! Packages in templates: builds reach the mirrors and nothing else; the builders of E2B's clients.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::sessions_support::{SOON, Sessions, config, ok};
 use crate::shared::{COMPAT, interpreter};
 use crate::support::{COVE, beside_others};
 
-/// An index, a registry and a repository, which are made there.
+/// Script that serves a package index, a registry and a repository, with generated content.
 const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mirrors/packages.py");
 
-/// The mirrors of a test, at a port of 127.0.0.2.
+/// Mirrors of a test, at a port of 127.0.0.2.
 pub(crate) struct Mirrors {
     child: Child,
     port: u16,
@@ -30,7 +30,8 @@ impl Mirrors {
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut port = String::new();
         lines.read_line(&mut port).unwrap();
-        // Tests look requests up in the audit; an unread pipe would fill.
+        // The script prints each request, and an unread pipe would fill. Tests read the audit
+        // instead.
         std::thread::spawn(move || lines.lines().for_each(drop));
         Mirrors { child, port: port.trim().parse().unwrap() }
     }
@@ -39,7 +40,7 @@ impl Mirrors {
         format!("http://127.0.0.2:{}{path}", self.port)
     }
 
-    /// A server whose builds reach them.
+    /// Starts a server whose builds reach them.
     pub(crate) fn serve(&self) -> Server {
         let table = format!(
             "memory_bytes = 536870912\n[sessions.templates]\ndisk_bytes = 268435456\n\
@@ -55,7 +56,7 @@ impl Mirrors {
 
 impl Drop for Mirrors {
     fn drop(&mut self) {
-        // It ends with its input, and takes its files along.
+        // The script ends at the end of its input, and removes its files.
         drop(self.child.stdin.take());
         let _ended = self.child.wait();
     }
@@ -84,12 +85,12 @@ fn packages_come_from_the_mirrors_and_nothing_else_is_reached() {
         listed,
         "hello from a wheel\nHELLO FROM A TARBALL\nHELLO FROM A TARBALL\nfrom a repository\n"
     );
-    // What a build reaches a session does not.
+    // A session does not get the environment of its template's build.
     for name in ["HTTP_PROXY", "PIP_INDEX_URL", "npm_config_registry"] {
         assert!(!environment.contains(name), "{environment}");
     }
     drop(sessions.end(&session));
-    // All of it is on the audit, by the build.
+    // The audit records all requests, with the build as the holder.
     let audit = format!("/v1/audit?holder={}", build["id"].as_str().unwrap());
     until("the requests on the audit", SOON, || {
         let records = ok(&client.get(&audit)).to_string();
@@ -114,7 +115,7 @@ fn packages_come_from_the_mirrors_and_nothing_else_is_reached() {
     assert!(records.to_string().contains("refused"), "{records}");
 }
 
-/// Runs a client of `compat/e2b`, which must do so many checks, all of them well.
+/// Runs a client of `compat/e2b`, which must pass this many checks.
 fn run_client(server: &Server, client: &mut Command, checks: usize) {
     let url = format!("http://{}", server.listener("e2b"));
     client.env("E2B_API_URL", &url).env("E2B_SANDBOX_URL", &url).env("E2B_API_KEY", key(server));

@@ -19,7 +19,7 @@ use crate::webhooks::LOOPBACK;
 
 const TAKEN: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
 
-/// Settings of a server that sends each span at once.
+/// Returns settings with which a server sends each span at once.
 fn telemetry(collector: &str) -> String {
     format!(
         "[telemetry]\ntraces_endpoint = \"{collector}\"\ntraces_gzip = false\nbatch_delay_s = 0.05\n\
@@ -27,7 +27,7 @@ fn telemetry(collector: &str) -> String {
     )
 }
 
-/// A context that no other test has: a `traceparent` and the id of its trace.
+/// Returns a unique trace context: a `traceparent` and the id of its trace.
 fn context(flags: &str) -> (String, String) {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -46,11 +46,11 @@ fn post(client: &Client, target: &str, traceparent: &str, body: &Value) -> Value
     }
 }
 
-/// Spans of one trace, as a collector got them.
+/// Spans of one trace, as a collector received them.
 struct Spans(Vec<Value>);
 
 impl Spans {
-    /// Waits until all of these are there.
+    /// Waits until spans with all these names have arrived.
     fn wait(collector: &Receiver, trace: &str, names: &[&str]) -> Spans {
         until(&format!("{names:?} of {trace}"), SOON, || {
             let found = Spans::found(collector, trace);
@@ -62,7 +62,7 @@ impl Spans {
         })
     }
 
-    /// Those that came so far.
+    /// Returns the spans that have arrived so far.
     fn found(collector: &Receiver, trace: &str) -> Spans {
         let mut found = Vec::new();
         for delivered in collector.delivered() {
@@ -75,7 +75,7 @@ impl Spans {
         Spans(found)
     }
 
-    /// The only span of a name.
+    /// Returns the only span with a name.
     fn one(&self, name: &str) -> &Value {
         let mut found = self.0.iter().filter(|span| span["name"] == name);
         let one = found.next().unwrap_or_else(|| panic!("no {name} in {:?}", self.0));
@@ -83,7 +83,8 @@ impl Spans {
         one
     }
 
-    /// Checks that each is a part of the next one, up to the span of the client.
+    /// Checks that each span is a child of the next one, and the last one a child of the client's
+    /// span.
     fn check_path(&self, names: &[&str]) {
         for pair in names.windows(2) {
             let (inner, outer) = (self.one(pair[0]), self.one(pair[1]));
@@ -95,7 +96,7 @@ impl Spans {
     }
 }
 
-/// Attributes of a span by name, whatever their type.
+/// Returns the attributes of a span by name, whatever their type.
 fn attributes(span: &Value) -> BTreeMap<String, Value> {
     let pairs = span["attributes"].as_array().unwrap().iter().map(|pair| {
         let value = pair["value"].as_object().unwrap().values().next().unwrap();
@@ -118,7 +119,7 @@ fn an_execution_is_one_trace_from_the_request_to_its_program_and_webhook() {
     let client = server.client();
     let script = "print(__import__('os').environ.get('TRACEPARENT'))";
 
-    // One that its caller waits for.
+    // A synchronous execution.
     let (parent, trace) = context("01");
     let target = "/v1/executions?wait=true";
     let result = post(&client, target, &parent, &json!({"language": "python", "source": script}));
@@ -142,25 +143,25 @@ fn an_execution_is_one_trace_from_the_request_to_its_program_and_webhook() {
     assert!(figures.iter().all(|name| run.contains_key(*name)), "{run:?}");
     assert_eq!((&run["cove.verdict"], &run["process.exit.code"]), (&json!("OK"), &json!("0")));
     assert_eq!(attributes(spans.one("execution"))["cove.execution.id"], result["id"]);
-    // The program goes on with it, and nothing of it is in a span.
+    // The program receives the trace context, and no span contains its source.
     let inside = format!("00-{trace}-{}-01\n", spans.one("run")["spanId"].as_str().unwrap());
     assert_eq!(result["stdout"], inside);
     assert!(!format!("{:?}", spans.0).contains("environ"), "{:?}", spans.0);
-    // Log lines of the request have it.
+    // Log lines of the request contain the trace id.
     let log = server.log();
     let lines: Vec<Value> =
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let of_trace = lines.iter().find(|line| line["trace_id"] == trace.as_str());
     assert_eq!(of_trace.unwrap_or_else(|| panic!("{log}"))["execution"], result["id"]);
 
-    // One that fails, of a program that has the variable already.
+    // A program whose request sets the variable itself.
     let (parent, trace) = context("01");
     let own = json!({"language": "python", "source": script, "env": {"TRACEPARENT": "own"}});
     let result = post(&client, target, &parent, &own);
     assert_eq!(result["stdout"], "own\n");
     Spans::wait(&collector, &trace, &["run"]);
 
-    // One that waits in the queue, and its webhook.
+    // A queued execution that fails, and its webhook.
     let (parent, trace) = context("01");
     let webhook = json!({"url": hook.url()});
     let queued = json!({"language": "python", "source": "1/0", "webhook": webhook});
@@ -180,16 +181,16 @@ fn an_execution_is_one_trace_from_the_request_to_its_program_and_webhook() {
     let execution = client.get(&format!("/v1/executions/{id}?include=request")).json();
     assert_eq!(execution["request"]["source"], "1/0", "{execution}");
 
-    // A trace that is not sampled leaves no span, and no variable.
+    // A trace that is not sampled has no span, and its program has no variable.
     let (parent, trace) = context("00");
     let source = json!({"language": "python", "source": script});
     let result = post(&client, target, &parent, &source);
     assert_eq!(result["stdout"], "None\n");
-    // A caller without a token makes none either.
+    // A request without a token has no span either.
     let (stranger, of_stranger) = context("01");
     let request = Request::new("GET", "/v1/languages").header("traceparent", &stranger);
     assert_eq!(client.anonymous().send(&request).status, 401);
-    // Neither does a later one make up for it.
+    // A later request does not cause these spans to be sent.
     let (last, of_last) = context("01");
     post(&client, target, &last, &source);
     Spans::wait(&collector, &of_last, &["POST /v1/executions"]);
@@ -202,7 +203,7 @@ fn an_execution_is_one_trace_from_the_request_to_its_program_and_webhook() {
     assert_eq!((&resource["service.name"], &resource["stage"]), (&json!("cove"), &json!("test")));
 }
 
-/// Lines of an agent that uses a tool, which fails.
+/// Output of an agent that uses a tool, which fails.
 const TOOL_LINES: &str = concat!(
     r#"{"type":"assistant","message":{"role":"assistant","content":[{"type":"tool_use","#,
     r#""id":"t1","name":"Bash","input":{"command":"kept back"}}]}}"#,
@@ -212,8 +213,8 @@ const TOOL_LINES: &str = concat!(
     "\n",
 );
 
-/// Runs queries in a session: with a comment of its own trace, with one of another, and a wrong
-/// one.
+/// Shell command with queries: one with the session's own trace, one with another trace, and an
+/// invalid one.
 const QUERIES: &str = r#"
 psql -qtAc "SELECT 'kept back' /*traceparent='$TRACEPARENT'*/" &&
 psql -qtAc "SELECT 2 /*traceparent='00-00000000000000000000000000000abc-00000000000000bb-01'*/" &&
@@ -246,7 +247,7 @@ fn a_session_and_its_queries_and_a_commit_are_parts_of_their_requests() {
     check_commit(&collector, &client);
 }
 
-/// A message to an agent.
+/// Checks the spans of a message to an agent.
 fn check_message(collector: &Receiver, client: &Client, session: &str) {
     let (parent, trace) = context("01");
     let content = json!({"content": format!("raw {}", BASE64.encode(TOOL_LINES))});
@@ -264,7 +265,7 @@ fn check_message(collector: &Receiver, client: &Client, session: &str) {
     assert!(!format!("{:?}", spans.0).contains("kept back"), "{:?}", spans.0);
 }
 
-/// A command with queries through a grant.
+/// Checks the spans of a command with queries through a grant.
 fn check_queries(collector: &Receiver, client: &Client, session: &str) {
     let (parent, trace) = context("01");
     let exec = format!("{}/exec", path(session));
@@ -306,7 +307,8 @@ fn check_queries(collector: &Receiver, client: &Client, session: &str) {
     assert!(!format!("{:?}", spans.0).contains("kept back"), "{:?}", spans.0);
 }
 
-/// A terminal, whose span ends with its program, long after the answer to its request.
+/// Checks the span of a terminal, which ends with its program, long after the response to its
+/// request.
 fn check_terminal(collector: &Receiver, client: &Client, session: &str) {
     let (parent, trace) = context("01");
     let target = format!("{}/terminal?argv=sh", path(session));
@@ -338,7 +340,7 @@ fn check_terminal(collector: &Receiver, client: &Client, session: &str) {
     assert!(output.contains(&inside), "{output}");
 }
 
-/// A command that E2B's client starts.
+/// Checks the spans of a command that E2B's client starts.
 fn check_e2b(collector: &Receiver, server: &Server) {
     let client = Client::new(server.listener("e2b"), None);
     let create =
@@ -353,7 +355,7 @@ fn check_e2b(collector: &Receiver, server: &Server) {
     assert_eq!(attributes(spans.one("exec"))["process.exit.code"], "5");
 }
 
-/// A commit, and a load that is answered from memory.
+/// Checks the spans of a commit, and of a load that is answered from memory.
 fn check_commit(collector: &Receiver, client: &Client) {
     let schema = json!({"type": "struct", "schema-id": 0, "fields": [
         {"id": 1, "name": "a", "required": false, "type": "long"}
@@ -387,7 +389,7 @@ fn check_commit(collector: &Receiver, client: &Client) {
         assert_eq!(spans.one(inner)["parentSpanId"], request["spanId"], "{inner}");
     }
     assert_eq!(attributes(spans.one("commit"))["cove.retries"], "0");
-    // What is answered from memory before routing is traced as well.
+    // Responses from memory, sent before routing, are traced as well.
     let (parent, trace) = context("01");
     let load = Request::new("GET", &format!("{tables}/t")).header("traceparent", &parent);
     assert_eq!(client.send(&load).status, 200);
@@ -426,7 +428,7 @@ fn a_request_that_another_node_answers_is_one_trace() {
         let exec = spans.one("exec");
         let ids = format!("00-{trace}-{}-01\n", exec["spanId"].as_str().unwrap());
         assert_eq!(result["stdout"], ids);
-        // From the command up to the client, by way of one node or two.
+        // From the command up to the client, through one node or two.
         let mut parent = &exec["parentSpanId"];
         let mut requests = 0;
         while parent != "00000000000000aa" {
@@ -445,7 +447,7 @@ fn a_request_that_another_node_answers_is_one_trace() {
 #[test]
 fn a_collector_that_is_away_costs_nothing_but_its_spans() {
     let _guard = beside_others();
-    // A collector that takes connections and never answers.
+    // A collector that accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let telemetry = telemetry(&format!("http://{}", silent.local_addr().unwrap()));
     let config = format!(
@@ -461,7 +463,7 @@ fn a_collector_that_is_away_costs_nothing_but_its_spans() {
         let dropped = metrics.lines().find_map(|it| it.strip_prefix(line)).unwrap().to_owned();
         dropped.parse::<u64>().unwrap()
     };
-    // Each of these makes one span, of which one is being sent and two wait.
+    // Each request creates one span; one span is being sent, and two wait in the queue.
     for _ in 0..10 {
         assert_eq!(client.get("/v1/languages").status, 200);
     }

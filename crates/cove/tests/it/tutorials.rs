@@ -1,13 +1,13 @@
 //! The tutorials of `docs/tutorials`, block by block, at a real server: commands run in one shell
 //! in an empty directory, and the output is compared with that on the page.
 //!
-//! Of a page, blocks are
+//! Blocks of a page:
 //!
-//! | block | here |
+//! | block | action of the test |
 //! |---|---|
-//! | `sh` | the server that the reader starts in another terminal: the test has started it |
-//! | `console` | lines behind `$ ` are run (a here-document and `\` go on), the others are their output |
-//! | a language and a file's name | the file is written |
+//! | `sh` | none: the server that the reader starts in another terminal runs already |
+//! | `console` | runs lines after `$ `, with their continuations; the other lines are their output |
+//! | a language and a file's name | writes the file |
 //!
 //! In output, `…` stands for any words. Ids, times and measured figures are compared by their form.
 
@@ -21,12 +21,12 @@ use testkit::{Postgres, Scratch, Server, command};
 use crate::shared::{COMPAT, finish, interpreter_with};
 use crate::support::{COVE, beside_others};
 
-/// Stands between the output of two commands.
+/// Separator between the outputs of two commands.
 const MARK: &str = "-- end of command --";
-/// Listeners of the bouncer at free ports.
+/// Configuration with free ports for the bouncer's listeners.
 const SETTINGS: &str = "sandbox.warm_runtimes = false\n\
     [bouncer]\nlisten = \"127.0.0.1:0\"\nmysql.listen = \"127.0.0.1:0\"\n";
-/// Words behind a measured figure.
+/// Units after a measured figure.
 const UNITS: &[&str] = &["ms", "s", "MiB", "KiB", "bytes", "bytes)"];
 
 /// A fenced block of a page.
@@ -84,7 +84,7 @@ fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// A word without what differs between two runs.
+/// Returns the form of a word, without the parts that differ between runs.
 fn form(word: &str, next: Option<&&str>) -> String {
     let is_code =
         |text: &str| text.chars().all(|it| it.is_ascii_digit() || it.is_ascii_uppercase());
@@ -94,7 +94,7 @@ fn form(word: &str, next: Option<&&str>) -> String {
     {
         return format!("{kind}_ID");
     }
-    // An Iceberg snapshot: any number of 63 bits.
+    // Id of an Iceberg snapshot: any 63-bit number.
     if word.len() >= 12 && word.chars().all(|it| it.is_ascii_digit()) {
         return "SNAPSHOT".to_owned();
     }
@@ -114,7 +114,8 @@ fn forms(text: &str) -> Vec<String> {
     words.iter().enumerate().map(|(at, word)| form(word, words.get(at + 1))).collect()
 }
 
-/// Whether words are as a page has them, with `…` for any number of words or for the rest of one.
+/// Returns whether words match those of a page, where `…` stands for any number of words or for the
+/// rest of one.
 fn fits(page: &[String], found: &[String]) -> bool {
     let Some((first, rest)) = page.split_first() else { return found.is_empty() };
     if first == "…" {
@@ -159,7 +160,8 @@ fn run_page(name: &str, server: &Server, places: &[(&str, String)], python: Opti
                 }
             }
             Some((_, file)) => {
-                // In its turn: a directory may be made by a command before.
+                // Files are written in the order of the page: an earlier command may create the
+                // directory.
                 let text = here(&block.text);
                 let _ = writeln!(
                     script,

@@ -1,9 +1,9 @@
-//! The data directory of an earlier version is opened with the present one: all is there and can be
-//! worked with, and the tables of the store are brought up to date. One of a later version is not
-//! opened.
+//! This version opens the data directory of an earlier one: all objects exist and are usable, and
+//! the tables of the store are migrated. It also opens a directory to which a later version has
+//! added, but not one from which a later version has removed something.
 //!
-//! `fixtures/make-upgrade-fixture.sh` makes the directories. Tables name their files by their
-//! paths, so that the server sees its directory at `/mnt`, in a mount name space of its own.
+//! `fixtures/make-upgrade-fixture.sh` creates the directories. Tables refer to their files by path,
+//! so the server has its directory at `/mnt`, in a separate mount namespace.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,12 +17,12 @@ use crate::asynchronous::{ended, figures, post, set_paused, submit};
 use crate::sessions_support::{Sessions, ok, probe};
 use crate::support::{COVE, SOON, beside_others, shell};
 
-/// Directories that earlier versions wrote, with the tables that have changed since: service, and
-/// version there. `stop30` is the commit 0fe5a6a8, before there was a release.
+/// Directories that earlier versions wrote, with the tables that have changed since: the service,
+/// and its version there. `stop30` is the commit 0fe5a6a8, before the first release.
 const FIXTURES: &[(&str, &[(&str, i64)])] = &[("upgrade-stop30", &[("idempotency", 0)])];
 
-/// Configuration of the fixture's server, but that results are kept however old the fixture
-/// is; health checks would log what is not there.
+/// Configuration of the fixture's server, except that results are kept however old the fixture is,
+/// and that health checks are off, which would log missing servers.
 const CONFIG: &str = "\
 sandbox.warm_runtimes = false
 catalog.root = 'file:///mnt/data/warehouse/main'
@@ -44,7 +44,7 @@ fn unpack(name: &str, scratch: &Scratch) {
     assert!(unpacked.status.success(), "{}", String::from_utf8_lossy(&unpacked.stderr));
 }
 
-/// The server, with the directory that its data directory is in at `/mnt`.
+/// Script that mounts the parent of the data directory at `/mnt`, and runs the server.
 const AT_MNT: &str = r#"#!/bin/sh
 for argument; do
     if [ "$before" = --data-dir ]; then above=$(dirname "$argument"); fi
@@ -53,14 +53,14 @@ done
 exec unshare -m sh -c 'mount --bind "$0" /mnt && exec "$@"' "$above" COVE "$@"
 "#;
 
-/// A program that is the server at `/mnt`.
+/// Creates a program that runs the server with this mount. Returns its path.
 fn binary_at_mnt(scratch: &Scratch) -> String {
     let path = scratch.file("cove-at-mnt", AT_MNT.replace("COVE", COVE));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path.display().to_string()
 }
 
-/// Runs statements on a store, and answers their rows.
+/// Runs statements on a store, and returns their rows.
 fn sql(data_dir: &Path, statements: &str) -> Value {
     let program = "import json, sqlite3, sys\n\
         store = sqlite3.connect(sys.argv[1])\n\
@@ -74,7 +74,7 @@ fn sql(data_dir: &Path, statements: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Version of a service's tables.
+/// Returns the version of a service's tables.
 fn version(data_dir: &Path, service: &str) -> i64 {
     let of_service = "SELECT COALESCE(MAX(version), 0) FROM cove_migrations WHERE service";
     let rows = sql(data_dir, &format!("{of_service} = '{service}'"));
@@ -166,7 +166,7 @@ fn check_tokens_and_tenants(server: &Server) {
     assert_eq!(tenant["spec"]["users"][0]["name"], "app", "{tenant}");
 }
 
-/// A later version has been there, which has added something, and is gone back from.
+/// A later version has added to the store, and then this version is used again.
 #[test]
 fn a_store_that_a_later_version_has_added_to_is_worked_with() {
     let _guard = beside_others();

@@ -13,10 +13,10 @@ use testkit::{Client, Scratch, Server, until};
 use crate::cases::{bytes, consistency};
 use crate::support::{COVE, beside_others, run, serve, shell};
 
-/// Longest wait until a part of Go's standard library is compiled.
+/// Time limit for compiling a part of Go's standard library.
 const PREPARED: Duration = Duration::from_secs(120);
 
-/// Runs a request that must be accepted, and checks what holds of every result.
+/// Runs a request that must be accepted, and checks the invariants of every result.
 fn answer(client: &Client, request: &Value) -> Value {
     let answer = run(client, request);
     let wrong = consistency(&answer);
@@ -40,7 +40,7 @@ fn limited(script: &str, limits: Value) -> Value {
     json!({"argv": ["/bin/sh", "-c", script], "limits": limits})
 }
 
-/// A Python program whose child is killed for lack of memory before `rest` happens.
+/// Returns a Python program that runs `rest` after its child was killed for lack of memory.
 fn after_oom(rest: &str) -> Value {
     let source = format!(
         "import os, signal, time\nif os.fork() == 0:\n    x = b'x' * (1 << 30)\n    os._exit(0)\n\
@@ -50,7 +50,7 @@ fn after_oom(rest: &str) -> Value {
         "limits": {"memory_bytes": 64 << 20, "cpu_ms": 500, "wall_ms": 5000}})
 }
 
-/// `go build` makes an archive of a package that is no program, and is content.
+/// `go build` succeeds for a package that is no program, and creates an archive.
 #[test]
 fn a_go_package_that_is_no_program_does_not_compile() {
     let _guard = beside_others();
@@ -60,7 +60,7 @@ fn a_go_package_that_is_no_program_does_not_compile() {
     assert_eq!((&answer["verdict"], &answer["exit_code"]), (&json!("CE"), &json!(1)), "{answer}");
 }
 
-/// The built-in entry of Go, with a part of the standard library: all of it takes a minute.
+/// Returns the built-in entry of Go with a part of the standard library: all of it takes a minute.
 fn prepared_go() -> String {
     let table = include_str!("../../../executions/src/languages.toml");
     let start = table.find("[languages.go]").unwrap();
@@ -72,8 +72,8 @@ fn prepared_go() -> String {
     format!("{before}prepare = [\"{{go}}\", \"build\", \"fmt\"]\n{after}")
 }
 
-/// A program of one file is made by compiler and linker alone, and cannot tell; what is not as
-/// simple is made by `go build`, which also says what is wrong.
+/// A simple program of one file is built by compiler and linker alone, with the same result; `go
+/// build` builds all others, and reports errors.
 #[test]
 fn a_go_program_of_one_file_is_compiled_as_by_go_build() {
     let _guard = beside_others();
@@ -103,7 +103,8 @@ fn a_go_program_of_one_file_is_compiled_as_by_go_build() {
     assert_eq!((&built["verdict"], &built["stderr"]), (&json!("OK"), &json!("<nil> true\n")));
     assert_eq!(direct["stdout"], built["stdout"]);
     assert!(direct["stdout"].as_str().unwrap().contains("/workspace/main.go"), "{direct}");
-    // What compiler and linker alone would have made a program of, and what is said of a mistake.
+    // Sources that compiler and linker alone would accept, and an invalid one, with the expected
+    // messages.
     for (source, said) in [
         (
             "package main\nimport \"internal/abi\"\nfunc main() { _ = abi.Escape(1) }",
@@ -159,12 +160,12 @@ fn every_verdict_is_reached_and_the_strongest_wins() {
     ] {
         check(&client, &request, expected);
     }
-    // Where several hold, the first of IE OLE TLE MLE SG RE OK wins.
+    // If several apply, the first of IE OLE TLE MLE SG RE OK wins.
     for (rest, verdict) in [
         ("os._exit(0)", "MLE"),
         ("os._exit(5)", "MLE"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "MLE"),
-        // The kernel's version 2 kills all at once; with version 1 the same is done by hand.
+        // Control groups of version 2 kill all processes at once; with version 1, the server does.
         ("time.sleep(60)", "MLE"),
         ("while 1: pass", "MLE"),
     ] {
@@ -227,12 +228,12 @@ fn every_language_that_is_listed_as_available_says_hello() {
                 let file_name = file.file_name().unwrap().to_str().unwrap().to_owned();
                 (file_name, fs::read_to_string(&file).unwrap())
             }
-            // The source launcher has the extension of the language that is compiled.
+            // `java-source` has no extension of its own: it runs files of the compiled language.
             None if name == "java-source" => {
                 let source = fs::read_to_string(examples.join("Hello.java")).unwrap();
                 ("Hello.java".to_owned(), source)
             }
-            // A program that brings the scripts that build and run it.
+            // A language whose requests contain the scripts that build and run the program.
             None if extensions.is_empty() => ("run".to_owned(), "echo hello".to_owned()),
             None => panic!("no examples/hello for {name}"),
         };
@@ -246,7 +247,7 @@ fn every_language_that_is_listed_as_available_says_hello() {
         for alias in language["aliases"].as_array().unwrap() {
             let response =
                 client.run(&json!({"language": alias, "source": "", "limits": {"cpu_ms": 0}}));
-            // The limit is what is refused, so the alias is known.
+            // The error names the limit, so the alias is known.
             assert_eq!(response.json()["error"]["field"], "limits.cpu_ms", "{alias}");
         }
         greeted += 1;
@@ -400,7 +401,7 @@ fn outputs_are_regular_files_of_the_workspace_and_nothing_else() {
             "binary" => Some(json!(STANDARD.encode(b"\xff\x00"))),
             "sub/deep/f" => Some(json!("x\n")),
             "empty" => Some(json!("")),
-            // Long content that is no text is exact in Base64, which is shorter than escapes.
+            // Long content that is not text is returned in Base64, which is shorter than escapes.
             "sparse" => Some(json!(STANDARD.encode(vec![0; 1 << 20]))),
             _ => None,
         };

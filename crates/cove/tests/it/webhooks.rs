@@ -1,4 +1,5 @@
-//! Ends of executions sent to their owners: signed, retried, never into the server's network.
+//! Webhooks: ends of executions are sent to their owners, signed and retried, and never into the
+//! server's network.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -10,20 +11,20 @@ use testkit::{Delivered, Receiver, TAKEN, until};
 use crate::asynchronous::{SOON, assert_error, ended, post, record, submit};
 use crate::support::{beside_others, serve_with, shell};
 
-/// The answer of a receiver that has failed.
+/// Response of a receiver that fails.
 const FAILED: &str = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
 
-/// Settings under which receivers of tests can be reached.
+/// Setting that permits receivers on loopback.
 pub(crate) const LOOPBACK: &str = "jobs.webhook_allow = [\"127.0.0.1\"]\n";
 
-/// A request whose end is sent to `url`.
+/// Returns a request whose end is sent to `url`.
 fn hooked(script: &str, url: &str) -> Value {
     let mut request = shell(script);
     request["webhook"] = json!({ "url": url });
     request
 }
 
-/// Computes a signature of Standard Webhooks with nothing of ours.
+/// Python script that computes a signature of Standard Webhooks without code of Cove.
 const SIGN: &str = r#"
 import base64, hmac, json, sys
 it = json.load(sys.stdin)
@@ -150,7 +151,7 @@ fn a_receiver_that_fails_is_asked_again_and_given_up_in_the_end() {
     });
     assert_eq!(broken.delivered().len(), 2);
     assert_eq!((unsteady.delivered().len(), late.delivered().len()), (2, 1));
-    // The execution itself is as good as ever.
+    // The execution itself is not affected.
     assert_eq!(record(&client, &unreachable)["state"], "finished");
 }
 
@@ -158,7 +159,7 @@ fn a_receiver_that_fails_is_asked_again_and_given_up_in_the_end() {
 fn a_delivery_survives_the_server() {
     let _guard = beside_others();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    // What the server had in hand when it was killed is due again after twice this.
+    // A delivery in progress at the kill is due again after twice this time-out.
     let mut server = serve_with(&format!("{LOOPBACK}jobs.webhook_timeout_s = 1\n"));
     let url = format!("http://{closed}/hook");
     let id = submit(&server.client(), &hooked("echo kept", &url));
@@ -206,7 +207,7 @@ fn nothing_inside_is_reached() {
     ] {
         let response = post(&client, "/v1/executions", &hooked("true", &url));
         match response.status {
-            // A name may lead anywhere; where it leads is looked at when it is used.
+            // A host name is accepted at first: its addresses are checked when it is used.
             202 => accepted.push((url, response.json()["id"].as_str().unwrap().to_owned())),
             _ => assert_error(&response, 400, "invalid_request", Some("webhook.url")),
         }
