@@ -459,7 +459,7 @@ fn nothing_internal_is_reached() {
 const CLIENTS: &str = r#"
 import json, os, socket, ssl, subprocess, sys, urllib.request
 sys.path.insert(0, "packages")
-from pip._vendor import requests
+import requests
 
 plain, tls = sys.argv[1:]
 trust = ssl.create_default_context(cafile="certificate.pem")
@@ -506,8 +506,8 @@ fn clients_reach_what_was_granted() {
     let _guard = beside_others();
     let outside = Outside::start();
     let Outside { sessions, session, .. } = &outside;
-    // `pip` includes `requests`.
-    unpack(sessions, session, &["pip/__init__.py", "pip/_vendor"]);
+    let requests = ["requests", "urllib3", "certifi", "idna", "charset_normalizer"];
+    unpack(sessions, session, &requests);
     let certificate = std::fs::read(outside.scratch.path().join("certificate.pem")).unwrap();
     assert!(sessions.write(session, "certificate.pem", &certificate).status < 300);
     let [plain, tls, _] = outside.ports();
