@@ -119,16 +119,24 @@ fn sessions_and_databases_are_served() {
     // psql's Ctrl+C works on any node that receives the request.
     for client in &mut clients {
         client.send(&PgBatch::new().query("SELECT pg_sleep(60)").0).unwrap();
+        let running = || {
+            let count = backend.sql(
+                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%(60)%' \
+                AND usename = 'balanced' AND state = 'active'",
+            );
+            count.trim().to_owned()
+        };
+        until("the statement to run", SOON, || match running().as_str() {
+            "0" => Err("it has not begun".to_owned()),
+            _ => Ok(()),
+        });
         let cancel = testkit::pg::cancel_request(client.pid, &client.key);
         until("the statement to be cancelled", SOON, || {
             let mut other = PgClient::open(&bouncer).unwrap();
             other.send(&cancel).unwrap();
             other.end();
-            match backend.sql(
-                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%(60)%' \
-                AND usename = 'balanced' AND state = 'active'",
-            ) {
-                count if count.trim() == "0" => Ok(()),
+            match running() {
+                count if count == "0" => Ok(()),
                 count => Err(count),
             }
         });

@@ -16,7 +16,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use testkit::{Postgres, Scratch, Server, command};
+use testkit::{Postgres, Scratch, Server, command, pip_install};
 
 use crate::shared::{COMPAT, finish, interpreter_with};
 use crate::support::{COVE, beside_others};
@@ -228,6 +228,8 @@ fn a_tutorial_keeps_tables() {
     let _guard = beside_others();
     let server = Server::start_catalog(COVE, None);
     let python = interpreter_with("iceberg/requirements.txt", "compat-iceberg");
+    // The page installs what is there already, by a pip of the environment.
+    finish(pip_install(&python).arg("pip"));
     run_page("keep-tables.md", &server, &[at_http(&server)], Some(&python));
 }
 
